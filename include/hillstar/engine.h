@@ -1,0 +1,102 @@
+// The public face: open a model, run sequences through it, read logits.
+// An Engine is used by one thread at a time; its model data is immutable and may be shared.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hillstar/error.h"
+
+namespace hillstar {
+
+class ChatFormat;
+class Tokenizer;
+struct ModelConfig;
+
+struct EngineOptions {
+  std::string model;                // folder: Hillstar container, HF checkpoint or colibri container
+  int num_threads = 0;              // 0: the physical cores this process may use
+  std::string simd = "auto";        // auto, avx512, avx2, generic, reference
+  int64_t context_tokens = 0;       // longest sequence; 0: the model's limit, at most 16384
+  int64_t prefill_chunk = 512;      // tokens of a prompt computed in one step
+  std::string weights = "w15";      // weights of a checkpoint that is opened unconverted: w15, w8, w4,
+                                    // pocket (experts w4, the rest w8)
+  bool load_mtp = true;             // load the MTP layer where the model has one
+};
+
+// Progress of a long operation: bytes done and in all. May be empty.
+using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
+
+// What lies where, in bytes; the same struct predicts (before loading) and reports.
+struct MemoryPlan {
+  uint64_t dense_weights = 0;
+  uint64_t experts = 0;
+  uint64_t latent_kv = 0;   // one sequence of context_tokens
+  uint64_t index_keys = 0;  // likewise
+  uint64_t workspace = 0;
+  uint64_t program = 0;  // code, tokenizer, threads: an allowance
+  uint64_t total() const {
+    return dense_weights + experts + latent_kv + index_keys + workspace + program;
+  }
+};
+
+enum class LogitsMode { kNone, kLast, kAll };
+
+// Called with the residual stream before each layer (layer 0..n-1), after the last layer (layer n)
+// and after the final norm (layer n + 1): `values` is f32 [num_tokens, hidden] from position `pos`.
+using ResidualTap =
+    std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* values)>;
+
+// One request's tokens and their KV rows. Destroyed before its Engine.
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+  virtual int64_t num_tokens() const = 0;
+  // Appends tokens and computes them in chunks. Returns logits f32 [n, vocab] of the appended
+  // tokens that `mode` asks for (n = 0, 1 or ids.size()); valid until the next call on the engine.
+  // Errors: kBudget past the context, kBadRequest for an id outside the vocabulary, kCancelled if
+  // *cancel became true between two layers (the sequence then keeps the tokens it had before),
+  // kNonFinite naming layer and position (the sequence is then unusable).
+  virtual std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
+                                        const std::atomic<bool>* cancel = nullptr) = 0;
+  // The MTP head over the tokens so far: for i = first .. num_tokens() - 2 the logits of token
+  // i + 2, given the hidden state at i and token i + 1; argmax only: out[i - first].
+  // REQUIRES: the sequence was made with keep_hidden. Errors: kUnsupported without an MTP layer.
+  virtual std::vector<int32_t> MtpArgmax(int64_t first) = 0;
+  // Forgets everything after the first `num_tokens` tokens.
+  virtual void Truncate(int64_t num_tokens) = 0;
+  virtual std::span<const int32_t> ids() const = 0;
+};
+
+class Engine {
+ public:
+  static std::unique_ptr<Engine> Open(const EngineOptions& options, const ProgressFn& progress = {});
+  virtual ~Engine() = default;
+
+  virtual std::unique_ptr<Sequence> NewSequence(bool keep_hidden = false) = 0;
+  virtual void SetResidualTap(ResidualTap tap) = 0;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+  virtual const ChatFormat& chat_format() const = 0;
+  virtual int64_t context_tokens() const = 0;
+  virtual int num_threads() const = 0;
+  virtual std::string_view simd_level() const = 0;  // resolved
+  virtual std::string_view weight_summary() const = 0;  // e.g. "experts w4, rest w8"
+  virtual MemoryPlan memory() const = 0;
+  // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
+  virtual uint64_t weight_bytes_per_token() const = 0;
+  // generation_config.json's sampling values or the documented defaults.
+  struct SamplingDefaults {
+    float temperature, top_p;
+  };
+  virtual SamplingDefaults sampling_defaults() const = 0;
+};
+
+}  // namespace hillstar
