@@ -1,0 +1,62 @@
+// Values as two integer planes and a scale ("A15"): x ~ (scale / 256) * (256 * hi + lo), see
+// docs/numerics.md, "Two planes". Activations have one scale per 64 inputs, rows of the KV cache,
+// queries and probabilities one scale a row.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "numerics/weights.h"
+
+namespace hillstar {
+
+// A row whose largest magnitude is below this counts as zero: its scale would be subnormal.
+inline constexpr float kSmallestRowAmax = 0x1p-100f;
+
+// Quantises n values to one scale and returns it (0 for a row that counts as zero).
+// x must be finite. hi and lo: int8 [n].
+inline float QuantiseRow(const float* x, int64_t n, int8_t* hi, int8_t* lo) {
+  float amax = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float a = std::fabs(x[i]);
+    if (a > amax) amax = a;
+  }
+  const bool zero = amax < kSmallestRowAmax;
+  const float scale = zero ? 0.0f : amax / 127.0f;
+  for (int64_t i = 0; i < n; ++i) {
+    const float t = zero ? 0.0f : x[i] / scale;
+    const float h = std::rint(t);
+    float l = std::rint((t - h) * 256.0f);
+    l = l < 127.0f ? l : 127.0f;
+    l = l > -127.0f ? l : -127.0f;
+    hi[i] = int8_t(h);
+    lo[i] = int8_t(l);
+  }
+  return scale;
+}
+
+// The value of two exact integer sums, the high plane's and the low plane's: one rounding each and
+// one in the fma.
+inline float FoldSums(int32_t high, int32_t low) {
+  return std::fma(256.0f, float(high), float(low));
+}
+
+// Activations of some tokens as planes with a scale per group. A view: the workspace owns the
+// memory. K is padded to whole groups with zeros; all pointers are 64-byte aligned.
+struct ActivationPlanes {
+  int64_t cols = 0;        // inputs, unpadded
+  int8_t* hi = nullptr;    // [tokens, NumGroups(cols) * 64]
+  int8_t* lo = nullptr;    // likewise
+  float* scale = nullptr;  // [tokens, NumGroups(cols)]: the group's scale / 256
+  int32_t* sum = nullptr;  // [tokens, NumGroups(cols)]: sum of 256 * hi + lo, for biased weights
+
+  int64_t groups() const { return NumGroups(cols); }
+  int64_t stride() const { return groups() * kGroup; }
+  // The same planes seen as more rows of fewer columns (heads of a token), or from row `row` on.
+  ActivationPlanes FromRow(int64_t row) const {
+    return {cols, hi + row * stride(), lo + row * stride(), scale + row * groups(),
+            sum + row * groups()};
+  }
+};
+
+}  // namespace hillstar

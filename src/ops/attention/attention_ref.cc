@@ -1,0 +1,117 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "numerics/elementary.h"
+#include "numerics/planes.h"
+#include "ops/kernels.h"
+
+namespace hillstar::reference {
+namespace {
+
+float ReadFloat(const uint8_t* at) {
+  float value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// FoldSums of the exact integer products of n two-plane values.
+float Dot(const int8_t* hi, const int8_t* lo, const uint8_t* key_hi, const uint8_t* key_lo,
+          int64_t n) {
+  int32_t high = 0, low = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t key = 256 * int8_t(key_hi[i]) + int8_t(key_lo[i]);
+    high += hi[i] * key;
+    low += lo[i] * key;
+  }
+  return FoldSums(high, low);
+}
+
+float Score(const KvRowLayout& layout, const AttentionQuery& q, int64_t head, const uint8_t* row) {
+  const int8_t *hi = q.hi + head * layout.padded(), *lo = q.lo + head * layout.padded();
+  const int64_t latent = layout.padded_latent();
+  const float a = Dot(hi, lo, row + layout.latent_hi(), row + layout.latent_lo(), latent);
+  const float b = Dot(hi + latent, lo + latent, row + layout.rope_hi(), row + layout.rope_lo(),
+                      layout.padded_rope());
+  const float latent_scale = q.latent_scale[head] * ReadFloat(row + layout.latent_scale());
+  const float rope_scale = q.rope_scale[head] * ReadFloat(row + layout.rope_scale());
+  return std::fma(a, latent_scale, b * rope_scale);
+}
+
+// 64 values: vectors of 16 added in ascending order, then the tree over 16 lanes.
+float Sum64(const float* p) {
+  float lanes[16];
+  for (int j = 0; j < 16; ++j) lanes[j] = ((p[j] + p[16 + j]) + p[32 + j]) + p[48 + j];
+  for (int stride = 8; stride > 0; stride /= 2) {
+    for (int j = 0; j < stride; ++j) lanes[j] += lanes[j + stride];
+  }
+  return lanes[0];
+}
+
+void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, int64_t first) {
+  const KvRowLayout& layout = s.layout;
+  const int64_t n = std::min(kChunkKeys, q.num_keys - first);
+  const uint8_t* rows[kChunkKeys];
+  float score[kChunkKeys], p[kChunkKeys] = {}, w[kChunkKeys] = {};
+  AttentionPartial& out = q.out[head];
+  float largest = first == 0 ? -std::numeric_limits<float>::infinity() : out.largest;
+  for (int64_t i = 0; i < n; ++i) {
+    rows[i] = s.pages.row(layout, s.position(first + i));
+    score[i] = Score(layout, q, head, rows[i]);
+    largest = std::max(largest, score[i]);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    p[i] = Exp(score[i] - largest);
+    w[i] = p[i] * ReadFloat(rows[i] + layout.latent_scale());
+  }
+  int8_t hi[kChunkKeys], lo[kChunkKeys];
+  float w_scale;
+  QuantiseRow({w, kChunkKeys, kChunkKeys, hi, lo, &w_scale});
+  w_scale *= 0x1p-16f;
+  const float decay = first == 0 ? 0.0f : Exp(out.largest - largest);
+  out.sum = first == 0 ? Sum64(p) : std::fma(out.sum, decay, Sum64(p));
+  if (!std::isfinite(largest)) out.sum = std::numeric_limits<float>::quiet_NaN();
+  out.largest = largest;
+  for (int64_t d = 0; d < layout.padded_latent(); ++d) {
+    int32_t high = 0, low = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t value = 256 * int8_t(rows[i][layout.latent_hi() + d]) +
+                            int8_t(rows[i][layout.latent_lo() + d]);
+      high += hi[i] * value;
+      low += lo[i] * value;
+    }
+    const float sum = FoldSums(high, low);
+    out.values[d] = first == 0 ? sum * w_scale : std::fma(sum, w_scale, out.values[d] * decay);
+  }
+}
+
+}  // namespace
+
+void AttendSplit(const AttentionSplit& s) {
+  for (int64_t i = 0; i < s.num_queries; ++i) {
+    for (int64_t h = s.first_head; h < s.first_head + s.num_heads; ++h) {
+      for (int64_t first = 0; first < s.queries[i].num_keys; first += kChunkKeys) {
+        AddChunk(s, s.queries[i], h, first);
+      }
+    }
+  }
+}
+
+void MergeSplits(const AttentionMerge& s) {
+  float largest = s.partials[0].largest, sum = s.partials[0].sum;
+  std::copy_n(s.partials[0].values, s.latent, s.out);
+  for (int64_t i = 1; i < s.num_splits; ++i) {
+    const AttentionPartial& part = s.partials[i * s.stride];
+    const float next = std::max(largest, part.largest);
+    const float a = Exp(largest - next), b = Exp(part.largest - next);
+    sum = std::fma(part.sum, b, sum * a);
+    for (int64_t d = 0; d < s.latent; ++d) {
+      s.out[d] = std::fma(part.values[d], b, s.out[d] * a);
+    }
+    largest = next;
+  }
+  for (int64_t d = 0; d < s.latent; ++d) s.out[d] /= sum;
+}
+
+}  // namespace hillstar::reference

@@ -1,0 +1,41 @@
+// The lightning indexer: scores of one query against cached keys, and the selection.
+#pragma once
+
+#include <cstdint>
+
+#include "kv/layout.h"
+
+namespace hillstar {
+
+// score[k] = sum over heads h (ascending, by fma from 0) of w[h] * max(v, 0), then + 0.0, with
+// v = FoldSums(q_hi . key, q_lo . key) * (q_scale[h] * key_scale), key = 256 * hi + lo.
+//   q_hi, q_lo: int8 [heads, dim]; q_scale: f32 [heads], already / 65536 / sqrt(dim)
+//   w: f32 [heads], already / sqrt(heads)
+//   keys: panels of the pages; scores: f32, written for the whole panels [first_panel,
+//   first_panel + num_panels) at scores[16 * panel]
+// REQUIRES: dim % 4 == 0, dim <= 512. Synchronous, no allocation.
+// Numerics: docs/numerics.md, "Indexer". Source: DeepSeek-V3.2 report, section 2 (lightning
+// indexer), with GLM-5.2's scaling.
+struct IndexScoreSlice {
+  IndexKeyLayout layout;
+  PageTable pages;
+  const int8_t* q_hi = nullptr;
+  const int8_t* q_lo = nullptr;
+  const float* q_scale = nullptr;
+  const float* w = nullptr;
+  int64_t num_heads = 0;
+  int64_t first_panel = 0;
+  int64_t num_panels = 0;
+  float* scores = nullptr;
+};
+
+// Writes key (two planes [dim] and a scale) of token `pos` into its panel.
+void StoreIndexKey(const IndexKeyLayout& layout, const PageTable& pages, int64_t pos,
+                   const int8_t* hi, const int8_t* lo, float scale);
+
+// The `k` largest of scores[0, n) by (value descending, index ascending), written in ascending
+// order of index to selected[k]. REQUIRES 0 < k <= n, no NaN. scratch: f32 [n].
+// Deterministic: the result is a function of the values alone.
+void SelectTopK(const float* scores, int64_t n, int64_t k, float* scratch, int32_t* selected);
+
+}  // namespace hillstar

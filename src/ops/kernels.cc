@@ -1,0 +1,62 @@
+#include "ops/kernels.h"
+
+#include <string>
+
+#include "hillstar/error.h"
+
+namespace hillstar {
+namespace {
+
+#define HILLSTAR_KERNEL_TABLE(ns)                                                         \
+  CpuKernels {                                                                            \
+    #ns, ns::RmsNorm, ns::LayerNorm, ns::QuantiseGroups, ns::QuantiseRow, ns::Rope,       \
+        ns::Linear, ns::SwiGlu, ns::FloatLinear, ns::WeightedSum, ns::AddRow,             \
+        ns::IndexScores, ns::AttendSplit, ns::MergeSplits                                 \
+  }
+
+constexpr CpuKernels kReference = HILLSTAR_KERNEL_TABLE(reference);
+constexpr CpuKernels kGeneric = HILLSTAR_KERNEL_TABLE(generic);
+#if HILLSTAR_X86
+constexpr CpuKernels kAvx2 = HILLSTAR_KERNEL_TABLE(avx2);
+constexpr CpuKernels kAvx512 = HILLSTAR_KERNEL_TABLE(avx512);
+
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+bool HasAvx512() {
+  return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+}  // namespace
+
+std::vector<const CpuKernels*> AvailableKernels() {
+  std::vector<const CpuKernels*> kernels;
+#if HILLSTAR_X86
+  if (HasAvx512()) kernels.push_back(&kAvx512);
+  if (HasAvx2()) kernels.push_back(&kAvx2);
+#endif
+  kernels.push_back(&kGeneric);
+  kernels.push_back(&kReference);
+  return kernels;
+}
+
+const CpuKernels& ChooseKernels(std::string_view level) {
+  const auto available = AvailableKernels();
+  if (level == "auto") return *available.front();
+  std::string names;
+  for (const CpuKernels* k : available) {
+    if (level == k->level) return *k;
+    names += names.empty() ? k->level : std::string(", ") + k->level;
+  }
+  const bool known = level == "avx512" || level == "avx2";
+  throw Error(known ? ErrorCode::kUnsupported : ErrorCode::kUsage,
+              known ? "this processor or build has no '" + std::string(level) +
+                          "' kernels; it has " + names + " (--simd)"
+                    : "--simd '" + std::string(level) + "' is none of auto, " + names);
+}
+
+}  // namespace hillstar
