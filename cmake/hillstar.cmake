@@ -19,7 +19,7 @@ function(hillstar_test name)
   target_compile_definitions(${name} PRIVATE
     HILLSTAR_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
     HILLSTAR_DEMO_CHECKPOINT="${HILLSTAR_DEMO_CHECKPOINT}"
-    HILLSTAR_BINARY="$<IF:$<TARGET_EXISTS:hillstar>,$<TARGET_FILE:hillstar>,>")
+    HILLSTAR_BINARY="$<$<TARGET_EXISTS:hillstar>:$<TARGET_FILE:hillstar>>")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS cpu TIMEOUT ${ARG_TIMEOUT})
 endfunction()

@@ -32,6 +32,7 @@ struct ExpectedShape {
 class Checkpoint {
  public:
   // Opens every shard, reads the headers, checks sizes, overlaps, duplicates and the index.
+  // A model under another prefix (`model.language_model.`) is listed and found under `model.`.
   // Errors: kNotFound, kBadFile (naming shard and tensor), kUnsupported.
   static std::unique_ptr<Checkpoint> Open(const std::filesystem::path& folder);
   virtual ~Checkpoint() = default;
@@ -42,7 +43,8 @@ class Checkpoint {
 
   virtual std::vector<CheckpointTensor> List() const = 0;
   virtual bool Has(std::string_view name) const = 0;
-  // Checks that `name` exists and reads as `shape`, its scales present, finite and positive.
+  // Checks that `name` exists and reads as `shape`, its scales present, finite and positive (more
+  // than 256 KiB of scales: as ReadRows comes to them).
   // Must be called once for a tensor before ReadRows. Errors: kNotFound, kBadFile, kUnsupported.
   virtual void Expect(const ExpectedShape& tensor) = 0;
   // Rows [first_row, first_row + num_rows) as f32 [num_rows, in]; a vector is one row.

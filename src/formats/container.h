@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "numerics/weights.h"
@@ -49,13 +50,20 @@ class Container {
   virtual ~Container() = default;
 
   // Text of config.json, generation_config.json, tokenizer.json, tokenizer_config.json,
-  // chat_template.jinja; empty where the container has none.
+  // chat_template.jinja, checked against its sha256; empty where the container has none.
+  // Errors: kIo, kBadFile.
   virtual std::string SideFile(std::string_view file_name) const = 0;
   virtual const std::vector<ContainerTensor>& tensors() const = 0;
   virtual const std::vector<ContainerExperts>& experts() const = 0;
   virtual const ContainerTensor* Find(std::string_view name) const = 0;
+  // sha256 in hexadecimal over the tensor list with its checksums and config.json: two containers
+  // with the same identity compute the same logits.
+  virtual const std::string& identity() const = 0;
+  // How it was made, e.g. {"operation", "convert"}, {"experts", "w4"}; for reports.
+  virtual const std::vector<std::pair<std::string, std::string>>& origin() const = 0;
 
-  // Reads the tensor's bytes into `out` (num_bytes long) and checks them. Errors: kIo, kBadFile.
+  // Reads the tensor's bytes into `out` (num_bytes long) and checks them; past the page cache where
+  // they are not in it, the tensor is large and `out` is page-aligned. Errors: kIo, kBadFile.
   virtual void ReadTensor(const ContainerTensor& tensor, uint8_t* out) const = 0;
   // Reads images [first, first + count) of a layer into `out`, past the page cache where the file
   // system allows it and `out` is page-aligned, and checks each.

@@ -28,14 +28,23 @@ enum class TensorRecipe {
   kAbsorbV,  // kv_b's V rows of every head
 };
 
+// A head of kAbsorbK and kAbsorbV starts a new panel: where kv_lora_rank or v_dim is not a multiple
+// of kPanelRows, rows of zeros follow each head's, so that row (h, i) is row
+// h * PaddedHeadRows(head_rows) + i and rows = num_heads * PaddedHeadRows(head_rows).
+constexpr int64_t PaddedHeadRows(int64_t head_rows) {
+  return NumPanels(head_rows) * kPanelRows;
+}
+
 struct TensorSpec {
-  std::string name;         // in the container, e.g. "layers.3.q_a"
-  std::string source;       // in the checkpoint, e.g. "model.layers.3.self_attn.q_a_proj.weight"
+  std::string name;    // in the container, e.g. "layers.3.q_a"
+  std::string source;  // in the checkpoint, e.g. "model.layers.3.self_attn.q_a_proj.weight"
   std::vector<int64_t> source_shape;
   TensorRecipe recipe = TensorRecipe::kRows;
   WeightFormat format = WeightFormat::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
+  int64_t num_heads = 0;  // kAbsorbK, kAbsorbV
+  int64_t head_rows = 0;  // rows of a head without padding: kv_lora_rank, v_dim
   size_t num_bytes() const { return MatrixBytes(format, rows, cols); }
 };
 
@@ -64,14 +73,28 @@ TensorTable ListTensors(const ModelConfig& config, const FormatPlan& plan, bool 
 
 // Name of the indexer tensor that decides `mtp_has_indexer`.
 std::string MtpIndexerName(const ModelConfig& config);
+// True if the configuration asks for an indexer and the checkpoint is one of the predecessor's that
+// brings no indexer tensor at all: attention is then dense everywhere, and the table is listed with
+// index_num_heads = 0. A checkpoint with some of them must have all (ExpectAll refuses it).
+bool LacksIndexer(const ModelConfig& config, const Checkpoint& checkpoint);
 
 // Runs jobs [0, n) on some threads; converters and loaders pass a pool's, tests a plain loop.
 using ParallelFor = std::function<void(int64_t n, const std::function<void(int64_t)>& job)>;
 
 // Reads a tensor from a checkpoint and packs it: spec.num_bytes() bytes at `out`.
 // Checkpoint::Expect must have been called for spec.source. Errors as Checkpoint::ReadRows.
+// Holds at most a few MB a running job beside `out`. A job that throws stops nothing by itself: the
+// first error is thrown when all jobs have ended, so `parallel` needs no care for exceptions.
 void PackTensor(const Checkpoint& checkpoint, const TensorSpec& spec, const ParallelFor& parallel,
                 uint8_t* out);
+// A part of a tensor: its panels [first, first + count) (of 16 rows each; the last may have fewer),
+// PanelRangeBytes bytes at `out`, in the calling thread.
+void PackPanels(const Checkpoint& checkpoint, const TensorSpec& spec, int64_t first, int64_t count,
+                uint8_t* out);
+size_t PanelRangeBytes(const TensorSpec& spec, int64_t first, int64_t count);
+// Panels that are packed together without reading the checkpoint twice (a head's, where a tensor
+// has heads), at least `min_bytes` of f32 rows where the tensor has as many.
+int64_t PanelsPerJob(const TensorSpec& spec, size_t min_bytes);
 // Packs one expert's image: ExpertImageBytes(shape) bytes.
 void PackExpert(const Checkpoint& checkpoint, const ExpertLayerSpec& layer, int64_t expert,
                 uint8_t* out);

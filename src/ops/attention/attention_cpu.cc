@@ -121,7 +121,7 @@ struct Weights {
 // Turns scores into two-plane weights of the values and updates largest and sum.
 Weights Soften(const F32* scores, const ChunkPanels& c, bool first, AttentionPartial* out) {
   const F32 top = Max(Max(scores[0], scores[1]), Max(scores[2], scores[3]));
-  float largest = Largest(top);
+  float largest = Largest(top) + 0.0f;  // +0 where zeros of both signs are the largest
   if (!first && out->largest > largest) largest = out->largest;
   F32 p[kKeyVectors], w[kKeyVectors];
   for (int i = 0; i < kKeyVectors; ++i) {

@@ -61,6 +61,7 @@ void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, in
     score[i] = Score(layout, q, head, rows[i]);
     largest = std::max(largest, score[i]);
   }
+  largest += 0.0f;  // +0 where zeros of both signs are the largest
   for (int64_t i = 0; i < n; ++i) {
     p[i] = Exp(score[i] - largest);
     w[i] = p[i] * ReadFloat(rows[i] + layout.latent_scale());

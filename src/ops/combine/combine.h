@@ -14,7 +14,7 @@ struct WeightedSumSlice {
   const float* const* rows = nullptr;
   const float* weights = nullptr;
   int64_t num_rows = 0;
-  const float* shared = nullptr;
+  const float* shared = nullptr;  // null: the model has no shared expert
   float* x = nullptr;
   int64_t n = 0;
 };

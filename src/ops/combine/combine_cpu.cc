@@ -10,7 +10,7 @@ void WeightedSum(const WeightedSumSlice& s) {
     for (int64_t k = 0; k < s.num_rows; ++k) {
       sum = Fma(Set(s.weights[k]), LoadSome(s.rows[k] + i, left), sum);
     }
-    sum = Add(sum, LoadSome(s.shared + i, left));
+    if (s.shared) sum = Add(sum, LoadSome(s.shared + i, left));
     StoreSome(s.x + i, Add(LoadSome(s.x + i, left), sum), left);
   }
 }

@@ -8,7 +8,7 @@ void WeightedSum(const WeightedSumSlice& s) {
   for (int64_t i = 0; i < s.n; ++i) {
     float sum = 0;
     for (int64_t k = 0; k < s.num_rows; ++k) sum = std::fma(s.weights[k], s.rows[k][i], sum);
-    s.x[i] += sum + s.shared[i];
+    s.x[i] += s.shared ? sum + s.shared[i] : sum;
   }
 }
 

@@ -14,8 +14,13 @@ float Dot256(const float* a, const float* b, int64_t n) {
       partial[j] = Fma(Load(a + i + j * kLanes), Load(b + i + j * kLanes), partial[j]);
     }
   }
-  for (int j = 0; i < n; i += kLanes, ++j) {
-    partial[j] = Fma(LoadSome(a + i, n - i), LoadSome(b + i, n - i), partial[j]);
+  int j = 0;
+  for (; i + kLanes <= n; i += kLanes, ++j) partial[j] = Fma(Load(a + i), Load(b + i), partial[j]);
+  if (i < n) {  // lanes beyond the end keep their sum, even the sign of a zero
+    float lanes[kLanes];
+    Store(lanes, partial[j]);
+    for (int64_t k = 0; i + k < n; ++k) lanes[k] = __builtin_fmaf(a[i + k], b[i + k], lanes[k]);
+    partial[j] = Load(lanes);
   }
   return FoldPartials(partial);
 }

@@ -1,0 +1,62 @@
+// Owners of host memory. Every byte that a model or a sequence holds for long comes from a budget
+// under a tag, so that a report can name it. A budget may be used by several threads at once; it
+// outlives its buffers.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace hillstar {
+
+enum class MemoryTag { kDenseWeights, kExperts, kLatentKv, kIndexKeys, kWorkspace };
+inline constexpr size_t kNumMemoryTags = 5;
+// "dense weights", "experts", ...
+const char* MemoryTagName(MemoryTag tag);
+
+class MemoryBudget {
+ public:
+  uint64_t used(MemoryTag tag) const { return used_[size_t(tag)].load(); }
+  uint64_t used() const;
+
+ private:
+  friend class HostBuffer;
+  void Add(MemoryTag tag, uint64_t bytes) { used_[size_t(tag)] += bytes; }
+  void Remove(MemoryTag tag, uint64_t bytes) { used_[size_t(tag)] -= bytes; }
+  std::array<std::atomic<uint64_t>, kNumMemoryTags> used_{};
+};
+
+// Zeroed, page-aligned memory, in huge pages where the system has them. Move-only.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  // Errors: kBudget if the system has no such memory left, with tag and size.
+  HostBuffer(MemoryBudget& budget, MemoryTag tag, size_t num_bytes);
+  ~HostBuffer() { Release(); }
+  HostBuffer(HostBuffer&& other) noexcept { Swap(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept {
+    Swap(other);
+    return *this;
+  }
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  void Release();
+  void Swap(HostBuffer& other) noexcept {
+    std::swap(budget_, other.budget_);
+    std::swap(tag_, other.tag_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  MemoryBudget* budget_ = nullptr;
+  MemoryTag tag_ = MemoryTag::kWorkspace;
+  uint8_t* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace hillstar

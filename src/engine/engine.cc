@@ -1,0 +1,228 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "core/cpu_topology.h"
+#include "engine/memory_plan.h"
+#include "hillstar/engine.h"
+#include "model/forward.h"
+#include "model/weights.h"
+#include "ops/cpu_ops.h"
+#include "tokenizer/chat_format.h"
+#include "tokenizer/tokenizer.h"
+
+namespace hillstar {
+namespace {
+
+constexpr int64_t kMaxPrefillChunk = 8192;
+// Logits of one call: a caller who wants more asks in pieces.
+constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
+
+struct Shared {
+  explicit Shared(const EngineOptions& o) : options(o) {}
+
+  EngineOptions options;
+  MemoryBudget budget;
+  ModelConfig config;
+  int64_t context_tokens = 0;
+  ModelWeights weights;
+  std::unique_ptr<CpuOps> ops;
+  std::unique_ptr<ForwardPass> forward;
+  KvShape kv_shape;
+  std::vector<float> logits;
+  ResidualTap tap;
+};
+
+class EngineSequence : public Sequence {
+ public:
+  EngineSequence(Shared& shared, bool keep_hidden)
+      : s_(shared), kv_(shared.kv_shape, shared.budget), keep_hidden_(keep_hidden) {}
+
+  int64_t num_tokens() const override { return int64_t(ids_.size()); }
+  std::span<const int32_t> ids() const override { return ids_; }
+
+  std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
+                                const std::atomic<bool>* cancel) override {
+    CheckIds(ids, mode);
+    kv_.Reserve(num_tokens() + int64_t(ids.size()));
+    const size_t before = ids_.size();
+    try {
+      return AppendChunks(ids, mode, cancel);
+    } catch (const Error& e) {
+      Truncate(int64_t(before));
+      failed_ = e.code() == ErrorCode::kNonFinite;
+      throw;
+    }
+  }
+
+  std::vector<int32_t> MtpArgmax(int64_t first) override {
+    if (!s_.weights.mtp) {
+      throw Error(ErrorCode::kUnsupported, s_.options.model + " has no MTP layer loaded");
+    }
+    CHECK(keep_hidden_);
+    std::vector<int32_t> result;
+    const int64_t chunk = s_.options.prefill_chunk, end = num_tokens() - 1;
+    for (int64_t at = 0; at < end; at += chunk) {
+      const int64_t n = std::min(chunk, end - at);
+      s_.forward->RunMtp(Tokens(std::span(ids_).subspan(size_t(at) + 1, size_t(n)), at),
+                         hidden_.data() + at * s_.config.hidden_size);
+      s_.logits.resize(size_t(n * s_.config.vocab_size));
+      s_.forward->MtpLogits(0, n, s_.logits.data());
+      for (int64_t i = 0; i < n; ++i) {
+        const float* row = s_.logits.data() + i * s_.config.vocab_size;
+        if (at + i < first) continue;
+        result.push_back(int32_t(std::max_element(row, row + s_.config.vocab_size) - row));
+      }
+    }
+    return result;
+  }
+
+  void Truncate(int64_t num_tokens) override {
+    CHECK(num_tokens >= 0 && num_tokens <= this->num_tokens());
+    ids_.resize(size_t(num_tokens));
+    if (keep_hidden_) hidden_.resize(size_t(num_tokens * s_.config.hidden_size));
+  }
+
+ private:
+  void CheckIds(std::span<const int32_t> ids, LogitsMode mode) const {
+    if (failed_) {
+      throw Error(ErrorCode::kNonFinite, "the sequence ended at a value that is not finite");
+    }
+    const int64_t total = num_tokens() + int64_t(ids.size());
+    if (total > s_.context_tokens) {
+      throw Error(ErrorCode::kBudget,
+                  fmt::format("{} tokens do not fit the context of {} (--context)", total,
+                              s_.context_tokens));
+    }
+    for (int32_t id : ids) {
+      if (id >= 0 && id < s_.config.vocab_size) continue;
+      throw Error(ErrorCode::kBadRequest, fmt::format("token id {} is outside the vocabulary of {}",
+                                                      id, s_.config.vocab_size));
+    }
+    const uint64_t bytes = ids.size() * uint64_t(s_.config.vocab_size) * sizeof(float);
+    if (mode == LogitsMode::kAll && bytes > kMaxLogitBytes) {
+      throw Error(ErrorCode::kBudget,
+                  fmt::format("logits of {} tokens are {:.1f} GB; ask for at most {:.1f} GB at once",
+                              ids.size(), double(bytes) / 1e9, double(kMaxLogitBytes) / 1e9));
+    }
+  }
+
+  std::span<const float> AppendChunks(std::span<const int32_t> ids, LogitsMode mode,
+                                      const std::atomic<bool>* cancel) {
+    const int64_t vocab = s_.config.vocab_size, chunk = s_.options.prefill_chunk;
+    const int64_t num_ids = int64_t(ids.size());
+    const int64_t num_rows = mode == LogitsMode::kAll ? num_ids : mode == LogitsMode::kLast ? 1 : 0;
+    s_.logits.resize(size_t(num_rows * vocab));
+    for (int64_t at = 0; at < num_ids; at += chunk) {
+      const int64_t n = std::min(chunk, num_ids - at), position = num_tokens();
+      LayerTap tap;
+      if (s_.tap) {
+        tap = [&](int64_t layer, const float* x) { s_.tap(layer, position, n, x); };
+      }
+      const std::span<const int32_t> part = ids.subspan(size_t(at), size_t(n));
+      s_.forward->Run(Tokens(part, position), cancel, tap);
+      if (mode == LogitsMode::kAll) s_.forward->Logits(0, n, s_.logits.data() + at * vocab);
+      const bool is_last = at + n == num_ids;
+      if (mode == LogitsMode::kLast && is_last) s_.forward->Logits(n - 1, 1, s_.logits.data());
+      ids_.insert(ids_.end(), part.begin(), part.end());
+      if (keep_hidden_) {
+        const float* x = s_.forward->residual();
+        hidden_.insert(hidden_.end(), x, x + n * s_.config.hidden_size);
+      }
+    }
+    return {s_.logits.data(), num_ids == 0 ? 0 : s_.logits.size()};
+  }
+
+  std::span<const BatchToken> Tokens(std::span<const int32_t> ids, int64_t position) {
+    batch_.clear();
+    for (int32_t id : ids) batch_.push_back({id, position++, &kv_});
+    return batch_;
+  }
+
+  Shared& s_;
+  SequenceKv kv_;
+  bool keep_hidden_;
+  bool failed_ = false;
+  std::vector<int32_t> ids_;
+  std::vector<float> hidden_;  // [tokens, hidden] after the last layer, if kept
+  std::vector<BatchToken> batch_;
+};
+
+class CpuEngine : public Engine {
+ public:
+  CpuEngine(const EngineOptions& options, const ProgressFn& progress) : s_(options) {
+    const CpuKernels& kernels = ChooseKernels(options.simd);
+    const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
+    s_.config = source->config();
+    s_.context_tokens = ResolveContext(options, s_.config);
+    s_.options.prefill_chunk = std::min(ResolveChunk(options), s_.context_tokens);
+    const ModelFiles& files = source->files();
+    tokenizer_ = Tokenizer::FromJson(files.tokenizer);
+    chat_format_ = ChatFormat::Create(files.chat_template, files.tokenizer_config);
+    ReadSamplingDefaults(files.generation_config);
+    memory_ = PlanMemory(*source, s_.context_tokens, s_.options.prefill_chunk);
+    summary_ = DescribeFormats(source->table());
+    bytes_per_token_ = WeightBytesPerToken(*source);
+
+    const int threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
+    s_.weights = LoadWeights(*source, s_.budget, threads, progress);
+    s_.ops = std::make_unique<CpuOps>(kernels, threads, s_.context_tokens, s_.budget);
+    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
+                                               s_.options.prefill_chunk);
+    s_.kv_shape = ForwardPass::MakeKvShape(s_.config, s_.weights);
+  }
+
+  std::unique_ptr<Sequence> NewSequence(bool keep_hidden) override {
+    return std::make_unique<EngineSequence>(s_, keep_hidden);
+  }
+  void SetResidualTap(ResidualTap tap) override { s_.tap = std::move(tap); }
+
+  const ModelConfig& config() const override { return s_.config; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  const ChatFormat& chat_format() const override { return *chat_format_; }
+  int64_t context_tokens() const override { return s_.context_tokens; }
+  int num_threads() const override { return s_.ops->num_threads(); }
+  std::string_view simd_level() const override { return s_.ops->name(); }
+  std::string_view weight_summary() const override { return summary_; }
+  MemoryPlan memory() const override { return memory_; }
+  uint64_t weight_bytes_per_token() const override { return bytes_per_token_; }
+  SamplingDefaults sampling_defaults() const override { return sampling_; }
+
+ private:
+  static int64_t ResolveChunk(const EngineOptions& options) {
+    if (options.prefill_chunk < 1 || options.prefill_chunk > kMaxPrefillChunk) {
+      throw Error(ErrorCode::kUsage, fmt::format("a prefill chunk of {} tokens is outside 1..{}",
+                                                 options.prefill_chunk, kMaxPrefillChunk));
+    }
+    return options.prefill_chunk;
+  }
+
+  void ReadSamplingDefaults(const std::string& generation_config) {
+    const auto json = nlohmann::json::parse(generation_config, nullptr, false);
+    const auto read = [&](const char* key, float low, float high, float* value) {
+      if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return;
+      const float v = json[key].get<float>();
+      if (v >= low && v <= high) *value = v;
+    };
+    read("temperature", 0.0f, 10.0f, &sampling_.temperature);
+    read("top_p", 0.0f, 1.0f, &sampling_.top_p);
+  }
+
+  Shared s_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatFormat> chat_format_;
+  MemoryPlan memory_;
+  std::string summary_;
+  uint64_t bytes_per_token_ = 0;
+  SamplingDefaults sampling_{1.0f, 0.95f};
+};
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::Open(const EngineOptions& options, const ProgressFn& progress) {
+  return std::make_unique<CpuEngine>(options, progress);
+}
+
+}  // namespace hillstar

@@ -1,0 +1,90 @@
+// Multi-head latent attention, absorbed: queries go into the latent space, keys and values are the
+// cached latents. The lightning indexer picks the keys on the layers that have one; the layers above
+// reuse its choice.
+#include <array>
+
+#include "model/forward.h"
+
+namespace hillstar {
+
+void ForwardPass::Attention(const AttentionWeights& attention, int64_t layer) {
+  ProjectDown(attention);
+  StoreKeys(attention, layer);
+  ProjectQueries(attention);
+  if (attention.indexer) SelectKeys(attention, layer);
+  AttendAndProject(attention, layer);
+}
+
+// normed -> low-rank queries, latent KV, index key and index head weights.
+void ForwardPass::ProjectDown(const AttentionWeights& attention) {
+  std::vector<LinearSlice> down = {Matrix(attention.q_a, w_.normed_planes, w_.q_a),
+                                   Matrix(attention.kv_a, w_.normed_planes, w_.kv)};
+  if (attention.indexer) {
+    down.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
+    ops_.FloatLinear({attention.indexer->head_weights, w_.normed, c_.hidden_size, num_tokens(), 0,
+                      c_.index_num_heads, w_.index_weights, c_.index_num_heads});
+  }
+  ops_.Linear(down);
+  ops_.Norm(w_.q_a, {attention.q_a_norm, c_.lora_norm_eps}, num_tokens(), c_.q_lora_rank, w_.q_a);
+  ops_.Quantise(w_.q_a, num_tokens(), w_.q_a_planes);
+}
+
+void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
+  ops_.AppendLatents(step_, w_.kv, attention.kv_a_norm, c_.lora_norm_eps, row_layout_,
+                     LatentPages(layer));
+  if (!attention.indexer) return;
+  const Ops::IndexKeyNorm norm{attention.indexer->k_norm_weight, attention.indexer->k_norm_bias,
+                               c_.index_norm_eps, c_.qk_rope_dim};
+  ops_.AppendIndexKeys(step_, w_.index_k, norm, index_layout_, IndexPages(layer));
+}
+
+// Low-rank queries -> heads; their nope part is absorbed into the latent space, head by head.
+void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
+  std::vector<LinearSlice> up = {Matrix(attention.q_b, w_.q_a_planes, w_.q)};
+  if (attention.indexer) up.push_back(Matrix(attention.indexer->q, w_.q_a_planes, w_.index_q));
+  ops_.Linear(up);
+
+  const int64_t heads = c_.num_heads, token_stride = heads * c_.qk_dim();
+  ops_.QuantiseHeads({w_.q, token_stride, c_.qk_dim()}, num_tokens(), heads, w_.nope_planes);
+  std::vector<LinearSlice> absorb;
+  for (int64_t h = 0; h < heads; ++h) {
+    LinearSlice s = Matrix(AttentionWeights::Head(attention.k_absorb, h, c_.kv_lora_rank),
+                           w_.nope_planes, w_.latents + h * c_.kv_lora_rank);
+    s.x_first = h;
+    s.x_step = heads;
+    s.y_stride = heads * c_.kv_lora_rank;
+    absorb.push_back(s);
+  }
+  ops_.Linear(absorb);
+  const QueryShape shape{heads, c_.qk_nope_dim, c_.qk_rope_dim, c_.kv_lora_rank};
+  ops_.MakeQueries(step_, w_.latents, {w_.q + c_.qk_nope_dim, token_stride, c_.qk_dim()}, shape,
+                   w_.queries);
+}
+
+void ForwardPass::SelectKeys(const AttentionWeights&, int64_t layer) {
+  const QueryShape shape{c_.index_num_heads, c_.index_head_dim - c_.qk_rope_dim, c_.qk_rope_dim, 0};
+  ops_.MakeIndexQueries(step_, w_.index_q, w_.index_weights, shape, w_.index_queries);
+  ops_.Select(step_, w_.index_queries, c_.index_num_heads, index_layout_, IndexPages(layer),
+              w_.selection);
+}
+
+// Attention over the selected keys, then out of the latent space and back to the residual's width.
+void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t layer) {
+  const int64_t heads = c_.num_heads;
+  ops_.Attend(step_, w_.queries, heads, row_layout_, LatentPages(layer), w_.selection, w_.latents);
+  ops_.Quantise(w_.latents, num_tokens() * heads, w_.latent_planes, {heads});
+  std::vector<LinearSlice> values;
+  for (int64_t h = 0; h < heads; ++h) {
+    LinearSlice s = Matrix(AttentionWeights::Head(attention.v_absorb, h, c_.v_dim),
+                           w_.latent_planes, w_.values + h * c_.v_dim);
+    s.x_first = h;
+    s.x_step = heads;
+    s.y_stride = heads * c_.v_dim;
+    values.push_back(s);
+  }
+  ops_.Linear(values);
+  ops_.Quantise(w_.values, num_tokens(), w_.value_planes);
+  ops_.Linear(std::array{Matrix(attention.o, w_.value_planes, w_.out)});
+}
+
+}  // namespace hillstar

@@ -1,0 +1,138 @@
+#include "model/forward.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/check.h"
+
+namespace hillstar {
+namespace {
+
+// Rows whose logits are computed at once: enough to share a pass over the head's weights.
+constexpr int64_t kHeadRows = 64;
+
+}  // namespace
+
+ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
+                         int64_t max_tokens)
+    : c_(config),
+      weights_(weights),
+      ops_(ops),
+      max_tokens_(max_tokens),
+      w_(config, ops, max_tokens),
+      row_layout_{config.kv_lora_rank, config.qk_rope_dim},
+      index_layout_{config.index_head_dim} {
+  for (int64_t j = 0; j < c_.qk_rope_dim / 2; ++j) {
+    rope_frequencies_.push_back(
+        std::pow(c_.rope_theta, -2.0 * double(j) / double(c_.qk_rope_dim)));
+  }
+}
+
+KvShape ForwardPass::MakeKvShape(const ModelConfig& config, const ModelWeights& weights) {
+  KvShape shape;
+  shape.row = {config.kv_lora_rank, config.qk_rope_dim};
+  shape.index = {config.index_head_dim};
+  for (const LayerWeights& layer : weights.layers) {
+    shape.has_index_keys.push_back(layer.attention.indexer.has_value());
+  }
+  if (weights.mtp) {
+    shape.has_index_keys.push_back(weights.mtp->layer.attention.indexer.has_value());
+  }
+  shape.num_layers = int64_t(shape.has_index_keys.size());
+  return shape;
+}
+
+void ForwardPass::Run(std::span<const BatchToken> tokens, const std::atomic<bool>* cancel,
+                      const LayerTap& tap) {
+  Begin(tokens);
+  ops_.Embed(weights_.embed, step_, w_.x);
+  const int64_t num_layers = int64_t(weights_.layers.size());
+  for (int64_t l = 0; l < num_layers; ++l) {
+    if (cancel && cancel->load(std::memory_order_relaxed)) {
+      throw Error(ErrorCode::kCancelled, "stopped on request");
+    }
+    if (tap) tap(l, w_.x);
+    Layer(weights_.layers[size_t(l)], l);
+  }
+  if (!tap) return;
+  tap(num_layers, w_.x);
+  ops_.Norm(w_.x, {weights_.norm, c_.rms_norm_eps}, num_tokens(), c_.hidden_size, w_.normed);
+  ops_.Finish();
+  tap(num_layers + 1, w_.normed);
+}
+
+void ForwardPass::Begin(std::span<const BatchToken> tokens) {
+  CHECK(int64_t(tokens.size()) <= max_tokens_);
+  tokens_ = tokens;
+  const size_t n = tokens.size(), half = rope_frequencies_.size();
+  ids_.resize(n);
+  positions_.resize(n);
+  cos_.resize(n * half);
+  sin_.resize(n * half);
+  for (size_t t = 0; t < n; ++t) {
+    ids_[t] = tokens[t].id;
+    positions_[t] = tokens[t].position;
+    for (size_t j = 0; j < half; ++j) {
+      const double angle = double(positions_[t]) * rope_frequencies_[j];
+      cos_[t * half + j] = float(std::cos(angle));
+      sin_[t * half + j] = float(std::sin(angle));
+    }
+  }
+  step_ = {int64_t(n), ids_.data(), positions_.data(), cos_.data(), sin_.data()};
+  for (size_t t = 0; t < n; ++t) w_.selection.counts[t] = 0;
+  ops_.TakeFirstBadToken();
+}
+
+void ForwardPass::CheckFinite(int64_t layer, int64_t first_row) {
+  ops_.Finish();
+  const int64_t bad = ops_.TakeFirstBadToken();
+  if (bad < 0) return;
+  throw Error(ErrorCode::kNonFinite,
+              fmt::format("layer {}, position {}: a value left the range of finite numbers", layer,
+                          positions_[size_t(first_row + bad)]));
+}
+
+void ForwardPass::Logits(int64_t first, int64_t count, float* out) {
+  HeadLogits(weights_.norm, first, count, out);
+}
+
+void ForwardPass::HeadLogits(const float* norm, int64_t first, int64_t count, float* out) {
+  const int64_t at_once = std::min(kHeadRows, max_tokens_);
+  for (int64_t done = 0; done < count; done += at_once) {
+    const int64_t rows = std::min(at_once, count - done);
+    const float* x = w_.x + (first + done) * c_.hidden_size;
+    ops_.Norm(x, {norm, c_.rms_norm_eps}, rows, c_.hidden_size, w_.normed);
+    ops_.Quantise(w_.normed, rows, w_.normed_planes);
+    LinearSlice head = Matrix(weights_.head, w_.normed_planes, out + done * c_.vocab_size);
+    head.num_tokens = rows;
+    ops_.Linear(std::array{head});
+    CheckFinite(int64_t(weights_.layers.size()), first + done);
+  }
+}
+
+LinearSlice ForwardPass::Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const {
+  LinearSlice s;
+  s.w = w;
+  s.x = x;
+  s.num_tokens = num_tokens();
+  s.y = y;
+  s.y_stride = w.rows;
+  return s;
+}
+
+TokenPages ForwardPass::LatentPages(int64_t layer) {
+  pages_.clear();
+  for (const BatchToken& t : tokens_) pages_.push_back(t.kv->latents(layer));
+  return pages_;
+}
+
+TokenPages ForwardPass::IndexPages(int64_t layer) {
+  pages_.clear();
+  for (const BatchToken& t : tokens_) pages_.push_back(t.kv->index_keys(layer));
+  return pages_;
+}
+
+}  // namespace hillstar

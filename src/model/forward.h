@@ -1,0 +1,99 @@
+// The forward pass of glm_moe_dsa, written once against the operations of a backend. docs/one_token.md
+// follows a token through it. Used by one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "kv/sequence_kv.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "model/workspace.h"
+#include "ops/ops.h"
+
+namespace hillstar {
+
+// One token of a step: of whichever sequence, at whichever position. Tokens of one sequence come in
+// ascending order of position, and all earlier positions are in its pages or in this step.
+struct BatchToken {
+  int32_t id = 0;
+  int64_t position = 0;
+  SequenceKv* kv = nullptr;
+};
+
+// Called with the residual stream of the step's tokens; see ResidualTap.
+using LayerTap = std::function<void(int64_t layer, const float* residual)>;
+
+class ForwardPass {
+ public:
+  // Everything passed outlives the object. A step holds at most max_tokens.
+  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
+              int64_t max_tokens);
+
+  // Which rows this model keeps of a sequence.
+  static KvShape MakeKvShape(const ModelConfig& config, const ModelWeights& weights);
+
+  // Computes the step; the rows of `residual()` are then the tokens' residual streams after the
+  // last layer. The pages must have room (SequenceKv::Reserve).
+  // Errors: kCancelled if *cancel is seen true before a layer; kNonFinite naming layer, position.
+  void Run(std::span<const BatchToken> tokens, const std::atomic<bool>* cancel,
+           const LayerTap& tap);
+  const float* residual() const { return w_.x; }
+
+  // Logits of rows [first, first + count) of the last step: f32 [count, vocab].
+  void Logits(int64_t first, int64_t count, float* out);
+
+  // The MTP layer over a step: `hidden` f32 [T, D] are the residual streams after the last layer at
+  // the tokens' positions, ids[t] is the token that follows token t. Writes the rows of the MTP
+  // layer's KV; logits of rows as above through MtpLogits.
+  void RunMtp(std::span<const BatchToken> following, const float* hidden);
+  void MtpLogits(int64_t first, int64_t count, float* out);
+
+ private:
+  // layer.cc
+  void Layer(const LayerWeights& layer, int64_t index);
+  // attention.cc
+  void Attention(const AttentionWeights& attention, int64_t layer);
+  void ProjectDown(const AttentionWeights& attention);
+  void StoreKeys(const AttentionWeights& attention, int64_t layer);
+  void ProjectQueries(const AttentionWeights& attention);
+  void SelectKeys(const AttentionWeights& attention, int64_t layer);
+  void AttendAndProject(const AttentionWeights& attention, int64_t layer);
+  // moe.cc
+  void DenseMlp(const MlpWeights& mlp);
+  void MixtureOfExperts(const MoeWeights& moe);
+  void GroupByExpert(int64_t num_experts);
+  void RoutedExperts(const MoeWeights& moe);
+  // forward.cc
+  void Begin(std::span<const BatchToken> tokens);
+  void CheckFinite(int64_t layer, int64_t first_row = 0);
+  void HeadLogits(const float* norm, int64_t first, int64_t count, float* out);
+  // y = W x for this step's tokens.
+  LinearSlice Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const;
+
+  int64_t num_tokens() const { return step_.num_tokens; }
+  TokenPages LatentPages(int64_t layer);
+  TokenPages IndexPages(int64_t layer);
+
+  const ModelConfig& c_;
+  const ModelWeights& weights_;
+  Ops& ops_;
+  const int64_t max_tokens_;
+  Workspace w_;
+  KvRowLayout row_layout_;
+  IndexKeyLayout index_layout_;
+  std::vector<double> rope_frequencies_;  // [rope / 2]
+
+  // The step in work.
+  StepTokens step_;
+  std::span<const BatchToken> tokens_;
+  std::vector<int32_t> ids_;
+  std::vector<int64_t> positions_;
+  std::vector<float> cos_, sin_;  // [T, rope / 2]
+  std::vector<PageTable> pages_;
+  std::vector<int32_t> expert_begin_;  // [experts + 1]: first slot of each
+};
+
+}  // namespace hillstar

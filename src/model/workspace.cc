@@ -1,0 +1,80 @@
+#include "model/workspace.h"
+
+#include <algorithm>
+
+namespace hillstar {
+namespace {
+
+// Counts and gives nothing.
+class CountingMemory : public WorkspaceMemory {
+ public:
+  uint8_t* Alloc(size_t num_bytes) override {
+    num_bytes_ += num_bytes;
+    return nullptr;
+  }
+  uint64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  uint64_t num_bytes_ = 0;
+};
+
+}  // namespace
+
+uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens) {
+  CountingMemory memory;
+  Workspace(config, memory, max_tokens);
+  return memory.num_bytes();
+}
+
+Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens) {
+  const int64_t t = max_tokens, th = t * c.num_heads, d = c.hidden_size, latent = c.kv_lora_rank;
+  x = memory.AllocFloats(t * d);
+  normed = memory.AllocFloats(t * d);
+  normed_planes = memory.AllocPlanes(t, d);
+  out = memory.AllocFloats(t * d);
+
+  q_a = memory.AllocFloats(t * c.q_lora_rank);
+  q_a_planes = memory.AllocPlanes(t, c.q_lora_rank);
+  kv = memory.AllocFloats(t * (latent + c.qk_rope_dim));
+  q = memory.AllocFloats(th * c.qk_dim());
+  nope_planes = memory.AllocPlanes(th, c.qk_nope_dim);
+  latents = memory.AllocFloats(th * latent);
+  latent_planes = memory.AllocPlanes(th, latent);
+  const int64_t padded = KvRowLayout{latent, c.qk_rope_dim}.padded();
+  queries = {{memory.AllocBytes(th * padded), memory.AllocBytes(th * padded), padded},
+             memory.AllocFloats(th), memory.AllocFloats(th)};
+  values = memory.AllocFloats(th * c.v_dim);
+  value_planes = memory.AllocPlanes(t, c.num_heads * c.v_dim);
+
+  selection.max_keys = c.index_num_heads > 0 ? c.index_topk : 0;
+  selection.counts = memory.AllocInts(t);
+  if (c.index_num_heads > 0) {
+    const int64_t rows = t * c.index_num_heads, dim = c.index_head_dim;
+    index_q = memory.AllocFloats(rows * dim);
+    index_k = memory.AllocFloats(t * dim);
+    index_weights = memory.AllocFloats(rows);
+    index_queries = {{memory.AllocBytes(rows * dim), memory.AllocBytes(rows * dim), dim},
+                     memory.AllocFloats(rows), memory.AllocFloats(rows)};
+    selection.lists = memory.AllocInts(t * c.index_topk);
+  }
+
+  const int64_t k = c.num_experts_per_token, expert = c.moe_intermediate_size;
+  hidden = memory.AllocFloats(std::max(t * c.intermediate_size, t * k * expert));
+  dense_planes = memory.AllocPlanes(t, c.intermediate_size);
+  shared_planes = memory.AllocPlanes(t, std::max<int64_t>(1, c.shared_intermediate()));
+  expert_planes = memory.AllocPlanes(t * k, std::max<int64_t>(1, expert));
+  router_logits = memory.AllocFloats(t * c.num_experts);
+  expert_ids = memory.AllocInts(t * k);
+  expert_weights = memory.AllocFloats(t * k);
+  slots = memory.AllocInts(t * k);
+  slot_tokens = memory.AllocInts(t * k);
+  shared_hidden = memory.AllocFloats(t * std::max<int64_t>(1, c.shared_intermediate()));
+  expert_rows = memory.AllocFloats(t * k * d);
+
+  if (c.num_mtp_layers > 0) {
+    mtp_input = memory.AllocFloats(t * 2 * d);
+    mtp_planes = memory.AllocPlanes(t, 2 * d);
+  }
+}
+
+}  // namespace hillstar

@@ -1,0 +1,55 @@
+// What one step computes in, taken once from the backend. Shapes: T tokens at most, D hidden, H
+// heads, L latent, k experts a token.
+#pragma once
+
+#include "model/config.h"
+#include "ops/ops.h"
+
+namespace hillstar {
+
+// Bytes that a workspace takes.
+uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens);
+
+struct Workspace {
+  Workspace(const ModelConfig& config, WorkspaceMemory& memory, int64_t max_tokens);
+
+  float* x = nullptr;       // [T, D] residual stream
+  float* normed = nullptr;  // [T, D]
+  ActivationPlanes normed_planes;
+  float* out = nullptr;  // [T, D] of attention, MLP or shared expert, before it joins x
+
+  // Attention.
+  float* q_a = nullptr;  // [T, q_lora]
+  ActivationPlanes q_a_planes;
+  float* kv = nullptr;  // [T, L + rope]
+  float* q = nullptr;   // [T, H * (nope + rope)]
+  ActivationPlanes nope_planes;  // [T * H, nope]
+  float* latents = nullptr;      // [T, H, L]: queries, then results
+  ActivationPlanes latent_planes;  // [T * H, L]
+  AttentionQueries queries;
+  float* values = nullptr;  // [T, H * v]
+  ActivationPlanes value_planes;
+
+  // Indexer.
+  float* index_q = nullptr;        // [T, index heads * dim]
+  float* index_k = nullptr;        // [T, dim]
+  float* index_weights = nullptr;  // [T, index heads]
+  IndexQueries index_queries;
+  Selection selection;
+
+  // MLP and experts. `hidden` and its planes serve the dense MLP, the shared and the routed experts.
+  float* hidden = nullptr;  // [max(T * widest dense, T * k * expert)]
+  ActivationPlanes dense_planes, shared_planes, expert_planes;
+  float* router_logits = nullptr;   // [T, experts]
+  int32_t* expert_ids = nullptr;    // [T, k]
+  float* expert_weights = nullptr;  // [T, k]
+  int32_t* slots = nullptr;         // [T, k]: row of expert_rows
+  int32_t* slot_tokens = nullptr;   // [T * k]: token of a row
+  float* shared_hidden = nullptr;   // [T, shared]
+  float* expert_rows = nullptr;     // [T * k, D]
+
+  float* mtp_input = nullptr;  // [T, 2 D]
+  ActivationPlanes mtp_planes;
+};
+
+}  // namespace hillstar

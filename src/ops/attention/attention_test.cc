@@ -1,0 +1,309 @@
+// Every level against the reference, and what must not change a bit. The meaning is tested in
+// attention_exact_test.cc.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "ops/attention/attention_test_inputs.h"
+
+namespace hillstar {
+namespace {
+
+// What a split of some queries is run on.
+struct SplitShape {
+  std::vector<int64_t> num_keys;  // of each query
+  const int32_t* list = nullptr;
+  int64_t first_key = 0;
+  int64_t first_head = 0;
+  int64_t num_heads = 0;
+};
+
+std::string Describe(const AttentionInputs& in, const SplitShape& shape) {
+  std::string keys;
+  for (int64_t n : shape.num_keys) keys += fmt::format(" {}", n);
+  return fmt::format("latent {} rope {} heads {}+{} of {}, keys{} {} {}", in.layout().latent,
+                     in.layout().rope, shape.first_head, shape.num_heads, in.heads(), keys,
+                     shape.list ? "listed" : "from", shape.first_key);
+}
+
+void RunSplit(const CpuKernels& k, const AttentionInputs& in, const SplitShape& shape,
+              KernelOutputs& out) {
+  const int64_t num_queries = static_cast<int64_t>(shape.num_keys.size());
+  const int64_t num_partials = num_queries * in.heads(), padded = in.layout().padded_latent();
+  float* values = out.Add<float>("values", num_partials * padded);
+  float* largest = out.Add<float>("largest", num_partials);
+  float* sum = out.Add<float>("sum", num_partials);
+  std::vector<AttentionPartial> partials;
+  std::vector<AttentionQuery> queries;
+  for (int64_t i = 0; i < num_partials; ++i) {
+    partials.push_back({largest[i], sum[i], values + i * padded});
+  }
+  for (int64_t q = 0; q < num_queries; ++q) {
+    queries.push_back(in.Query(q, shape.num_keys[static_cast<size_t>(q)],
+                               partials.data() + q * in.heads()));
+  }
+  AttentionScratch scratch(in.layout());
+  k.attend_split({in.layout(), in.pages(), shape.list, shape.first_key, queries.data(), num_queries,
+                  shape.first_head, shape.num_heads, scratch.data()});
+  for (int64_t i = 0; i < num_partials; ++i) {
+    largest[i] = partials[static_cast<size_t>(i)].largest;
+    sum[i] = partials[static_cast<size_t>(i)].sum;
+  }
+}
+
+void ExpectSplitAgrees(const AttentionInputs& in, const SplitShape& shape,
+                       const std::string& note = "") {
+  ExpectLevelsAgree(Describe(in, shape) + note, [&](const CpuKernels& k, KernelOutputs& out) {
+    RunSplit(k, in, shape, out);
+  });
+}
+
+SplitShape AllHeads(const AttentionInputs& in, std::vector<int64_t> num_keys) {
+  SplitShape shape;
+  shape.num_keys = std::move(num_keys);
+  shape.num_heads = in.heads();
+  return shape;
+}
+
+constexpr int64_t kKeys[] = {1, 3, 15, 16, 17, 63, 64, 65, 127, 128, 255, 256};
+
+void ExpectGeometryAgrees(int64_t latent, int64_t rope, int64_t heads) {
+  AttentionInputs in(latent, rope, heads, 600, static_cast<uint64_t>(latent + rope + heads));
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 0.5f);
+  const std::vector<int32_t> list = in.SparseList();
+  ASSERT_GE(list.size(), size_t{256});
+  for (int64_t keys : kKeys) {
+    SplitShape shape = AllHeads(in, {keys});
+    ExpectSplitAgrees(in, shape);
+    shape.first_key = 256;
+    ExpectSplitAgrees(in, shape);
+    shape.first_key = 41;  // across pages
+    ExpectSplitAgrees(in, shape);
+    shape.list = list.data();
+    ExpectSplitAgrees(in, shape);
+  }
+}
+
+TEST(Attention, EveryLevelGivesTheSameBits) {
+  for (int64_t latent : {32, 64, 512}) {
+    for (int64_t rope : {8, 64}) {
+      for (int64_t heads : {1, 3, 8}) {
+        if (latent == 512 && heads == 8) continue;  // slow in the reference, nothing new
+        ExpectGeometryAgrees(latent, rope, heads);
+      }
+    }
+  }
+}
+
+TEST(Attention, QueriesOfDifferentLengthsAndPartsOfTheHeads) {
+  AttentionInputs in(64, 16, 3, 300, 1);
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 8, 0.5f);
+  const std::vector<std::vector<int64_t>> lengths = {
+      {0},        {0, 0},       {1, 2},           {65, 64, 63},        {0, 256, 0, 17},
+      {5, 5, 60}, {256, 1, 80}, {64, 0, 128, 65}, {1, 2, 3, 4, 5, 6, 7, 8}};
+  for (const auto& num_keys : lengths) {
+    for (int64_t first = 0; first < 3; ++first) {
+      for (int64_t heads = 0; first + heads <= 3; ++heads) {
+        SplitShape shape = AllHeads(in, num_keys);
+        shape.first_head = first;
+        shape.num_heads = heads;
+        shape.first_key = 20;
+        ExpectSplitAgrees(in, shape);
+      }
+    }
+  }
+}
+
+TEST(Attention, AQueryWithoutKeysWritesNothing) {
+  AttentionInputs in(64, 16, 2, 64, 2);
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 0.5f);
+  for (const CpuKernels* k : AvailableKernels()) {
+    std::vector<float> values(4 * 64, -7.0f);
+    std::vector<AttentionPartial> partials(4);
+    for (size_t i = 0; i < 4; ++i) partials[i] = {-3.0f, -5.0f, &values[i * 64]};
+    const AttentionQuery queries[] = {in.Query(0, 0, &partials[0]), in.Query(1, 9, &partials[2])};
+    AttentionScratch scratch(in.layout());
+    k->attend_split({in.layout(), in.pages(), nullptr, 0, queries, 2, 0, 2, scratch.data()});
+    for (size_t h = 0; h < 2; ++h) {
+      EXPECT_EQ(partials[h].largest, -3.0f) << k->level;
+      EXPECT_EQ(partials[h].sum, -5.0f) << k->level;
+    }
+    for (size_t i = 0; i < 128; ++i) EXPECT_EQ(values[i], -7.0f) << k->level;
+    EXPECT_GT(partials[2].sum, 0.0f) << k->level;
+  }
+}
+
+TEST(Attention, EveryKindOfValue) {
+  for (ValueKind query_kind : kAllValueKinds) {
+    for (ValueKind key_kind : kAllValueKinds) {
+      // Scores of 1e60 leave f32: the next test's case.
+      if (query_kind == ValueKind::kOutlier && key_kind == ValueKind::kOutlier) continue;
+      AttentionInputs in(64, 16, 2, 130, 3);
+      in.Fill(query_kind, key_kind, 2, 0.1f);
+      ExpectSplitAgrees(in, AllHeads(in, {130, 70}),
+                        fmt::format(", {} by {}", ValueKindName(query_kind),
+                                    ValueKindName(key_kind)));
+    }
+  }
+}
+
+TEST(Attention, ScoresBeyondF32GiveASumThatIsNan) {
+  for (int query : {-1, 1}) {
+    AttentionInputs in(64, 16, 1, 70, 4);
+    in.FillConstant(query, 1, 0x1p100f, 0x1p100f, 1);
+    for (const CpuKernels* k : AvailableKernels()) {
+      std::vector<float> values(64);
+      AttentionPartial partial{0, 0, values.data()};
+      const AttentionQuery q = in.Query(0, 70, &partial);
+      AttentionScratch scratch(in.layout());
+      k->attend_split({in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
+      EXPECT_TRUE(std::isnan(partial.sum)) << k->level << " query " << query;
+    }
+  }
+}
+
+// Products of scales that underflow give scores of both signs of zero.
+TEST(Attention, VanishingScoresGiveTheSameBits) {
+  AttentionInputs in(64, 16, 2, 130, 5);
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 0x1p-110f);
+  for (int64_t pos = 0; pos < 130; ++pos) {
+    const float scale = 0x1p-90f;
+    std::memcpy(in.row(pos) + in.layout().latent_scale(), &scale, sizeof scale);
+    std::memcpy(in.row(pos) + in.layout().rope_scale(), &scale, sizeof scale);
+  }
+  for (int64_t keys : {1, 2, 3, 5, 17, 64, 130}) {
+    ExpectSplitAgrees(in, AllHeads(in, {keys, keys}), ", vanishing");
+  }
+}
+
+// 512 latents of 127: the sums of scores and of values (with the keys' offset) at their limits.
+TEST(Attention, ExtremesOfThePlanesStayExact) {
+  for (int query : {-127, 127}) {
+    for (int key : {-127, 127}) {
+      AttentionInputs in(512, 512, 1, 128, 6);
+      in.FillConstant(query, key, 0x1p-20f, 0x1p-24f, 1);
+      ExpectSplitAgrees(in, AllHeads(in, {128}), fmt::format(", q {} key {}", query, key));
+      const float d = static_cast<float>(512.0 * query * 257 * key);
+      const double fold = static_cast<float>(256 * double{d} + double{d});
+      std::vector<float> values(512);
+      AttentionPartial partial{0, 0, values.data()};
+      const AttentionQuery q = in.Query(0, 1, &partial);
+      AttentionScratch scratch(in.layout());
+      reference::AttendSplit(
+          {in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
+      EXPECT_EQ(partial.largest, static_cast<float>(2 * fold * 0x1p-44));
+    }
+  }
+}
+
+// A query's partial results depend neither on its neighbours in the slice nor on the cut of heads.
+TEST(Attention, GroupingChangesNoBit) {
+  AttentionInputs in(64, 16, 8, 300, 7);
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 8, 0.5f);
+  std::vector<int32_t> list(300);
+  std::iota(list.begin(), list.end(), 0);
+  const std::vector<int64_t> num_keys = {3, 64, 65, 100, 129, 200, 255, 256};
+  for (const CpuKernels* k : AvailableKernels()) {
+    std::vector<float> together(8 * 8 * 64), alone(64);
+    std::vector<AttentionPartial> partials;
+    std::vector<AttentionQuery> queries;
+    for (size_t i = 0; i < 64; ++i) partials.push_back({0, 0, &together[i * 64]});
+    for (size_t q = 0; q < 8; ++q) {
+      queries.push_back(in.Query(static_cast<int64_t>(q), num_keys[q], &partials[q * 8]));
+    }
+    AttentionScratch scratch(in.layout());
+    k->attend_split(
+        {in.layout(), in.pages(), list.data(), 0, queries.data(), 8, 0, 8, scratch.data()});
+    for (size_t q = 0; q < 8; ++q) {
+      for (int64_t h = 0; h < 8; ++h) {
+        std::vector<AttentionPartial> one(8, {0, 0, alone.data()});
+        const AttentionQuery query = in.Query(static_cast<int64_t>(q), num_keys[q], one.data());
+        k->attend_split({in.layout(), in.pages(), nullptr, 0, &query, 1, h, 1, scratch.data()});
+        const AttentionPartial& expected = partials[q * 8 + static_cast<size_t>(h)];
+        const AttentionPartial& actual = one[static_cast<size_t>(h)];
+        ASSERT_EQ(0, std::memcmp(&actual.largest, &expected.largest, 4)) << k->level;
+        ASSERT_EQ(0, std::memcmp(&actual.sum, &expected.sum, 4)) << k->level;
+        ASSERT_EQ(0, std::memcmp(alone.data(), expected.values, 64 * 4)) << k->level;
+      }
+    }
+  }
+}
+
+TEST(Attention, HeadsAtOnceChangeNoBitOfTheWhole) {
+  AttentionInputs in(32, 8, 8, 700, 8);
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 1.0f);
+  std::vector<int32_t> list(700);
+  std::iota(list.begin(), list.end(), 0);
+  const AlignedVector<float> expected = Attend(ReferenceKernels(), in, 0, list, 8);
+  for (const CpuKernels* k : AvailableKernels()) {
+    for (int64_t heads : {1, 3, 8}) {
+      EXPECT_EQ(Attend(*k, in, 0, list, heads), expected) << k->level << " heads " << heads;
+    }
+  }
+}
+
+// Partial results of some splits: values of 64 floats apart, largest scores `apart` apart.
+struct Partials {
+  AlignedVector<float> values;
+  std::vector<AttentionPartial> partials;
+
+  Partials(int64_t count, int64_t padded, float apart, TestRandom& random)
+      : values(TestValues(ValueKind::kNormal, count * padded, random)) {
+    for (int64_t i = 0; i < count; ++i) {
+      partials.push_back({random.Uniform(-apart, apart), random.Uniform(1, 256),
+                          values.data() + i * padded});
+    }
+  }
+};
+
+TEST(MergeSplits, EveryLevelGivesTheSameBits) {
+  TestRandom random(1);
+  for (int64_t latent : {32, 64, 512}) {
+    for (int64_t num_splits : {1, 2, 3, 9}) {
+      for (int64_t stride : {1, 3}) {
+        for (float apart : {0.0f, 2.0f, 60.0f, 1000.0f}) {
+          const Partials p(num_splits * stride, (latent + 63) / 64 * 64, apart, random);
+          ExpectLevelsAgree(
+              fmt::format("latent {} splits {} stride {} apart {}", latent, num_splits, stride,
+                          apart),
+              [&](const CpuKernels& k, KernelOutputs& out) {
+                k.merge_splits({p.partials.data(), stride, num_splits, latent,
+                                out.Add<float>("out", latent, 1)});
+              });
+        }
+      }
+    }
+  }
+}
+
+TEST(MergeSplits, OneSplitIsADivision) {
+  TestRandom random(2);
+  const Partials p(1, 64, 5.0f, random);
+  for (const CpuKernels* k : AvailableKernels()) {
+    float out[64];
+    k->merge_splits({p.partials.data(), 1, 1, 64, out});
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], p.values[i] / p.partials[0].sum) << k->level;
+  }
+}
+
+// A split that lies more than 87 below another adds nothing, on either side.
+TEST(MergeSplits, AFarLowerSplitVanishes) {
+  TestRandom random(3);
+  Partials p(2, 64, 0.0f, random);
+  for (size_t low : {0u, 1u}) {
+    p.partials[low].largest = -100.0f;
+    p.partials[1 - low].largest = 0.0f;
+    float out[64];
+    reference::MergeSplits({p.partials.data(), 1, 2, 64, out});
+    const AttentionPartial& other = p.partials[1 - low];
+    for (size_t i = 0; i < 64; ++i) EXPECT_EQ(out[i], other.values[i] / other.sum);
+  }
+}
+
+}  // namespace
+}  // namespace hillstar

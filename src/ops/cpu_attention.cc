@@ -1,0 +1,217 @@
+// Selection and attention on a CPU: how a step's tokens become pieces for the workers.
+#include <algorithm>
+
+#include "ops/cpu_ops.h"
+
+namespace hillstar {
+namespace {
+
+// Partial results that may wait for their merge at once; a step with more goes in rounds.
+constexpr int64_t kPartialBytes = int64_t{64} << 20;
+constexpr int64_t kPiecesPerWorker = 4;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+// One step's attention. Tokens that see one list (dense: every key up to their own) form a group,
+// whose queries share the gathered keys; each (group, split, some heads) is a piece.
+class CpuAttention {
+ public:
+  CpuAttention(CpuOps& ops, const StepTokens& step, const AttentionQueries& queries,
+               int64_t num_heads, const KvRowLayout& layout, TokenPages pages,
+               const Selection& selection, float* out)
+      : ops_(ops), step_(step), queries_(queries), num_heads_(num_heads), layout_(layout),
+        pages_(pages), selection_(selection), out_(out) {}
+
+  void Run() {
+    for (int64_t first = 0; first < step_.num_tokens;) {
+      const int64_t end = RoundEnd(first);
+      RunRound(first, end);
+      first = end;
+    }
+  }
+
+ private:
+  struct Group {
+    int64_t first_token, num_tokens;
+  };
+
+  bool IsDense(int64_t t) const { return selection_.counts[t] == 0; }
+  int64_t NumKeys(int64_t t) const {
+    return IsDense(t) ? step_.positions[t] + 1 : selection_.counts[t];
+  }
+  int64_t NumSplits(int64_t t) const { return CeilDiv(NumKeys(t), kSplitKeys); }
+
+  // The most tokens from `first` on whose partial results fit.
+  int64_t RoundEnd(int64_t first) const {
+    const int64_t value_bytes = layout_.padded_latent() * int64_t(sizeof(float)) * num_heads_;
+    int64_t bytes = 0, t = first;
+    for (; t < step_.num_tokens; ++t) {
+      bytes += NumSplits(t) * value_bytes;
+      if (t > first && bytes > kPartialBytes) break;
+    }
+    return t;
+  }
+
+  void RunRound(int64_t first, int64_t end) {
+    PlacePartials(first, end);
+    FormGroups(first, end);
+    const int64_t workers = ops_.pool_.num_threads();
+    const int64_t head_cuts =
+        std::clamp<int64_t>(CeilDiv(workers * kPiecesPerWorker, num_pieces_), 1, num_heads_);
+    const int64_t heads = workers == 1 ? num_heads_ : CeilDiv(num_heads_, head_cuts);
+    const int64_t cuts = CeilDiv(num_heads_, heads);
+    ops_.pool_.Run(int64_t(pieces_.size()) * cuts, [&](int64_t i, int worker) {
+      const int64_t first_head = i % cuts * heads;
+      RunPiece(pieces_[size_t(i / cuts)], first_head, std::min(heads, num_heads_ - first_head),
+               worker);
+    });
+    ops_.pool_.Run((end - first) * num_heads_, [&](int64_t i, int) {
+      const int64_t t = first + i / num_heads_, h = i % num_heads_;
+      ops_.kernels_.merge_splits({&partials_[size_t(first_partial_[size_t(t - first)] + h)],
+                                  num_heads_, NumSplits(t), layout_.latent,
+                                  out_ + (t * num_heads_ + h) * layout_.latent});
+    });
+  }
+
+  // partials_[first_partial_[t] + split * heads + head].
+  void PlacePartials(int64_t first, int64_t end) {
+    round_first_ = first;
+    first_partial_.clear();
+    int64_t count = 0;
+    for (int64_t t = first; t < end; ++t) {
+      first_partial_.push_back(count);
+      count += NumSplits(t) * num_heads_;
+    }
+    partials_.resize(size_t(count));
+    const int64_t latent = layout_.padded_latent();
+    float* values = reinterpret_cast<float*>(
+        ops_.PartialValues(size_t(count * latent) * sizeof(float)));
+    for (int64_t i = 0; i < count; ++i) partials_[size_t(i)].values = values + i * latent;
+  }
+
+  struct Piece {
+    Group group;
+    int64_t split;
+  };
+
+  bool SameList(int64_t a, int64_t b) const {
+    return IsDense(a) && IsDense(b) &&
+           pages_[size_t(a)].pages == pages_[size_t(b)].pages &&
+           step_.positions[a] < step_.positions[b];
+  }
+
+  void FormGroups(int64_t first, int64_t end) {
+    pieces_.clear();
+    for (int64_t t = first; t < end;) {
+      Group group{t, 1};
+      while (t + group.num_tokens < end && group.num_tokens < kMaxSplitQueries &&
+             SameList(t + group.num_tokens - 1, t + group.num_tokens)) {
+        ++group.num_tokens;
+      }
+      t += group.num_tokens;
+      for (int64_t s = 0; s < NumSplits(t - 1); ++s) pieces_.push_back({group, s});
+    }
+    num_pieces_ = int64_t(pieces_.size());
+  }
+
+  void RunPiece(const Piece& piece, int64_t first_head, int64_t num_heads, int worker) {
+    const int64_t first_key = piece.split * kSplitKeys;
+    AttentionQuery queries[kMaxSplitQueries];
+    for (int64_t i = 0; i < piece.group.num_tokens; ++i) {
+      const int64_t t = piece.group.first_token + i;
+      const int64_t row = t * num_heads_;
+      const int64_t partial =
+          first_partial_[size_t(t - round_first_)] + piece.split * num_heads_;
+      const int64_t num_keys = std::clamp<int64_t>(NumKeys(t) - first_key, 0, kSplitKeys);
+      queries[i] = {queries_.planes.hi + row * queries_.planes.stride,
+                    queries_.planes.lo + row * queries_.planes.stride,
+                    queries_.latent_scale + row,
+                    queries_.rope_scale + row,
+                    num_keys,
+                    num_keys > 0 ? &partials_[size_t(partial)] : nullptr};
+    }
+    const int64_t t = piece.group.first_token;
+    const int32_t* list = IsDense(t) ? nullptr
+                                     : selection_.lists + t * selection_.max_keys + first_key;
+    ops_.kernels_.attend_split({layout_, pages_[size_t(t)], list, first_key, queries,
+                                piece.group.num_tokens, first_head, num_heads,
+                                ops_.Scratch(worker, size_t(AttentionPanelBytes(layout_)))});
+  }
+
+  CpuOps& ops_;
+  const StepTokens& step_;
+  const AttentionQueries& queries_;
+  const int64_t num_heads_;
+  const KvRowLayout& layout_;
+  TokenPages pages_;
+  const Selection& selection_;
+  float* out_;
+  int64_t round_first_ = 0;
+  int64_t num_pieces_ = 0;
+  std::vector<int64_t> first_partial_;
+  std::vector<AttentionPartial> partials_;
+  std::vector<Piece> pieces_;
+};
+
+void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
+                    const KvRowLayout& layout, TokenPages pages, const Selection& selection,
+                    float* out) {
+  CpuAttention(*this, step, queries, num_heads, layout, pages, selection, out).Run();
+}
+
+void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
+                    const IndexKeyLayout& layout, TokenPages pages, const Selection& selection) {
+  const auto slice = [&](int64_t t, float* scores) {
+    const int64_t row = t * num_heads;
+    IndexScoreSlice s;
+    s.layout = layout;
+    s.pages = pages[size_t(t)];
+    s.q_hi = queries.planes.hi + row * queries.planes.stride;
+    s.q_lo = queries.planes.lo + row * queries.planes.stride;
+    s.q_scale = queries.scale + row;
+    s.w = queries.weight + row;
+    s.num_heads = num_heads;
+    s.num_panels = CeilDiv(step.positions[t] + 1, kIndexPanelTokens);
+    s.scores = scores;
+    return s;
+  };
+  const auto select = [&](int64_t t, const float* scores, float* scratch) {
+    SelectTopK(scores, step.positions[t] + 1, selection.max_keys, scratch,
+               selection.lists + t * selection.max_keys);
+    selection.counts[t] = int32_t(selection.max_keys);
+  };
+  const int64_t padded_context = RoundUp(max_context_, kPageTokens);
+  const size_t scratch_bytes = size_t(2 * padded_context) * sizeof(float);
+  const auto scratch = [&](int worker) {
+    return reinterpret_cast<float*>(Scratch(worker, scratch_bytes));
+  };
+  const auto needs_selection = [&](int64_t t) { return step.positions[t] >= selection.max_keys; };
+  for (int64_t t = 0; t < step.num_tokens; ++t) selection.counts[t] = 0;
+  if (step.num_tokens >= pool_.num_threads()) {  // a token a piece
+    pool_.Run(step.num_tokens, [&](int64_t t, int worker) {
+      if (!needs_selection(t)) return;
+      float* scores = scratch(worker);
+      kernels_.index_scores(slice(t, scores));
+      select(t, scores, scores + padded_context);
+    });
+    return;
+  }
+  for (int64_t t = 0; t < step.num_tokens; ++t) {  // few tokens: all workers score each
+    if (!needs_selection(t)) continue;
+    float* scores = scratch(0);
+    const IndexScoreSlice whole = slice(t, scores);
+    const int64_t at_once = std::max<int64_t>(
+        8, whole.num_panels / (pool_.num_threads() * kPiecesPerWorker));
+    pool_.Run(CeilDiv(whole.num_panels, at_once), [&](int64_t piece, int) {
+      IndexScoreSlice s = whole;
+      s.first_panel = piece * at_once;
+      s.num_panels = std::min(at_once, whole.num_panels - s.first_panel);
+      kernels_.index_scores(s);
+    });
+    select(t, scores, scores + padded_context);
+  }
+}
+
+}  // namespace hillstar

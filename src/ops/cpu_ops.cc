@@ -1,0 +1,302 @@
+#include "ops/cpu_ops.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/check.h"
+
+namespace hillstar {
+namespace {
+
+// Pieces a worker should find in a loop: enough to even out, few enough to cost nothing.
+constexpr int64_t kPiecesPerWorker = 6;
+constexpr size_t kAlignment = 64;
+// Rows of small float work (norms, quantising) that are worth handing to another thread.
+constexpr int64_t kRowsPerPiece = 8;
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Calls fn(row, worker) for every row, some rows a piece.
+template <typename Fn>
+void ForRows(ThreadPool& pool, int64_t rows, const Fn& fn) {
+  pool.Run(CeilDiv(rows, kRowsPerPiece), [&](int64_t piece, int worker) {
+    const int64_t end = std::min(rows, (piece + 1) * kRowsPerPiece);
+    for (int64_t r = piece * kRowsPerPiece; r < end; ++r) fn(r, worker);
+  });
+}
+
+}  // namespace
+
+float* WorkspaceMemory::AllocFloats(int64_t n) {
+  return reinterpret_cast<float*>(Alloc(size_t(n) * sizeof(float)));
+}
+int32_t* WorkspaceMemory::AllocInts(int64_t n) {
+  return reinterpret_cast<int32_t*>(Alloc(size_t(n) * sizeof(int32_t)));
+}
+int8_t* WorkspaceMemory::AllocBytes(int64_t n) {
+  return reinterpret_cast<int8_t*>(Alloc(size_t(n)));
+}
+
+ActivationPlanes WorkspaceMemory::AllocPlanes(int64_t rows, int64_t cols) {
+  ActivationPlanes p;
+  p.cols = cols;
+  p.hi = AllocBytes(rows * p.stride());
+  p.lo = AllocBytes(rows * p.stride());
+  p.scale = AllocFloats(rows * p.groups());
+  p.sum = AllocInts(rows * p.groups());
+  return p;
+}
+
+CpuOps::CpuOps(const CpuKernels& kernels, int num_threads, int64_t max_context,
+               MemoryBudget& budget)
+    : kernels_(kernels), pool_(num_threads), budget_(budget), max_context_(max_context) {
+  scratch_.resize(size_t(num_threads));
+}
+
+uint8_t* CpuOps::Alloc(size_t num_bytes) {
+  buffers_.emplace_back(budget_, MemoryTag::kWorkspace,
+                        (std::max<size_t>(num_bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
+  return buffers_.back().data();
+}
+
+uint8_t* CpuOps::Scratch(int worker, size_t num_bytes) {
+  HostBuffer& buffer = scratch_[size_t(worker)];
+  if (buffer.size() < num_bytes) {
+    buffer = HostBuffer(budget_, MemoryTag::kWorkspace, num_bytes);
+  }
+  return buffer.data();
+}
+
+uint8_t* CpuOps::PartialValues(size_t num_bytes) {
+  if (partial_values_.size() < num_bytes) {
+    partial_values_ = HostBuffer(budget_, MemoryTag::kWorkspace, num_bytes);
+  }
+  return partial_values_.data();
+}
+
+void CpuOps::NoteBad(int64_t token) {
+  int64_t seen = first_bad_.load();
+  while ((seen < 0 || token < seen) && !first_bad_.compare_exchange_weak(seen, token)) {
+  }
+}
+
+int64_t CpuOps::TakeFirstBadToken() { return first_bad_.exchange(-1); }
+
+void CpuOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
+  ForRows(pool_, step.num_tokens, [&](int64_t t, int) {
+    DequantiseRow(table, step.ids[t], x + t * table.cols);
+  });
+}
+
+void CpuOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) {
+  ForRows(pool_, rows, [&](int64_t r, int) {
+    if (!kernels_.rms_norm({x + r * n, norm.weight, nullptr, y + r * n, n, norm.eps})) NoteBad(r);
+  });
+}
+
+void CpuOps::Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
+                      const RowOwner& owner) {
+  ForRows(pool_, rows, [&](int64_t r, int) {
+    if (!kernels_.quantise_groups({x + r * planes.cols, planes.FromRow(r)})) {
+      NoteBad(owner.token(r));
+    }
+  });
+}
+
+template <typename Slice, typename Fn>
+void CpuOps::ForPanels(std::span<const Slice> layers, const Fn& fn) {
+  const auto linear = [](const Slice& s) -> const LinearSlice& {
+    if constexpr (std::is_same_v<Slice, SwiGluSlice>) {
+      return s.linear;
+    } else {
+      return s;
+    }
+  };
+  // Layers differ in width, so pieces are cut by work: products of one panel and all its tokens.
+  int64_t work = 0;
+  for (const Slice& s : layers) {
+    work += NumPanels(linear(s).w.rows) * linear(s).w.cols * linear(s).num_tokens;
+  }
+  const int64_t piece_work = std::max<int64_t>(1, work / (pool_.num_threads() * kPiecesPerWorker));
+  struct Piece {
+    const Slice* slice;
+    int64_t first, count;
+  };
+  thread_local std::vector<Piece> pieces;
+  pieces.clear();
+  for (const Slice& s : layers) {
+    const int64_t panels = NumPanels(linear(s).w.rows);
+    const int64_t panel_work = std::max<int64_t>(1, linear(s).w.cols * linear(s).num_tokens);
+    const int64_t count = std::clamp<int64_t>(piece_work / panel_work, 1, panels);
+    for (int64_t p = 0; p < panels; p += count) {
+      pieces.push_back({&s, p, std::min(count, panels - p)});
+    }
+  }
+  const std::vector<Piece>& all = pieces;
+  pool_.Run(int64_t(all.size()), [&fn, &all](int64_t i, int) {
+    const Piece& piece = all[all.size() - 1 - size_t(i)];
+    fn(*piece.slice, piece.first, piece.count);
+  });
+}
+
+void CpuOps::Linear(std::span<const LinearSlice> layers) {
+  ForPanels(layers, [&](const LinearSlice& layer, int64_t first, int64_t count) {
+    LinearSlice s = layer;
+    s.first_panel = first;
+    s.num_panels = count;
+    kernels_.linear(s);
+  });
+}
+
+void CpuOps::SwiGlu(std::span<const SwiGluSlice> layers) {
+  ForPanels(layers, [&](const SwiGluSlice& layer, int64_t first, int64_t count) {
+    SwiGluSlice s = layer;
+    s.linear.first_panel = first;
+    s.linear.num_panels = count;
+    kernels_.swiglu(s);
+  });
+}
+
+void CpuOps::FloatLinear(const FloatLinearSlice& layer) {
+  const int64_t rows_per_piece =
+      std::max<int64_t>(4, layer.num_rows / (pool_.num_threads() * kPiecesPerWorker));
+  pool_.Run(CeilDiv(layer.num_rows, rows_per_piece), [&](int64_t piece, int) {
+    FloatLinearSlice s = layer;
+    s.first_row = layer.first_row + piece * rows_per_piece;
+    s.num_rows = std::min(rows_per_piece, layer.first_row + layer.num_rows - s.first_row);
+    kernels_.float_linear(s);
+  });
+}
+
+void CpuOps::Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) {
+  ForRows(pool_, rows, [&](int64_t r, int) {
+    std::copy_n(a + r * n, n, out + 2 * r * n);
+    std::copy_n(b + r * n, n, out + (2 * r + 1) * n);
+  });
+}
+
+void CpuOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
+  ForRows(pool_, rows, [&](int64_t r, int) { kernels_.add_row(x + r * n, y + r * n, n); });
+}
+
+void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
+                           float eps, const KvRowLayout& layout, TokenPages pages) {
+  const int64_t width = layout.latent + layout.rope;
+  ForRows(pool_, step.num_tokens, [&](int64_t t, int worker) {
+    float* latent = reinterpret_cast<float*>(Scratch(worker, size_t(width) * sizeof(float)));
+    float* rope = latent + layout.latent;
+    const float* in = kv + t * width;
+    uint8_t* row = pages[size_t(t)].row(layout, step.positions[t]);
+    const int64_t half = layout.rope / 2;
+    const auto plane = [&](int64_t at) { return reinterpret_cast<int8_t*>(row + at); };
+    const auto scale = [&](int64_t at) { return reinterpret_cast<float*>(row + at); };
+    bool finite = kernels_.rms_norm({in, norm_weight, nullptr, latent, layout.latent, eps});
+    kernels_.rope({in + layout.latent, step.cos + t * half, step.sin + t * half, half, rope});
+    finite = kernels_.quantise_row({latent, layout.latent, layout.padded_latent(),
+                                    plane(layout.latent_hi()), plane(layout.latent_lo()),
+                                    scale(layout.latent_scale())}) &&
+             finite;
+    finite = kernels_.quantise_row({rope, layout.rope, layout.padded_rope(),
+                                    plane(layout.rope_hi()), plane(layout.rope_lo()),
+                                    scale(layout.rope_scale())}) &&
+             finite;
+    if (!finite) NoteBad(t);
+  });
+}
+
+void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
+                             const IndexKeyLayout& layout, TokenPages pages) {
+  // One thread: tokens of a panel share cache lines, and the work is small.
+  const int64_t dim = layout.dim, half = norm.rope / 2, padded = RoundUp(dim, 16);
+  std::vector<float> normed(static_cast<size_t>(dim)), key(static_cast<size_t>(dim));
+  std::vector<int8_t> hi(static_cast<size_t>(padded)), lo(static_cast<size_t>(padded));
+  for (int64_t t = 0; t < step.num_tokens; ++t) {
+    bool finite =
+        kernels_.layer_norm({k + t * dim, norm.weight, norm.bias, normed.data(), dim, norm.eps});
+    key = normed;
+    kernels_.rope(
+        {normed.data(), step.cos + t * half, step.sin + t * half, half, key.data()});
+    float scale;
+    finite =
+        kernels_.quantise_row({key.data(), dim, padded, hi.data(), lo.data(), &scale}) && finite;
+    StoreIndexKey(layout, pages[size_t(t)], step.positions[t], hi.data(), lo.data(), scale);
+    if (!finite) NoteBad(t);
+  }
+}
+
+void CpuOps::QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t num_heads,
+                           const ActivationPlanes& planes) {
+  ForRows(pool_, num_tokens * num_heads, [&](int64_t r, int) {
+    const int64_t t = r / num_heads, h = r % num_heads;
+    const float* x = rows.data + t * rows.token_stride + h * rows.head_stride;
+    if (!kernels_.quantise_groups({x, planes.FromRow(r)})) NoteBad(t);
+  });
+}
+
+void CpuOps::MakeQueries(const StepTokens& step, const float* latents, const HeadRows& rope,
+                         const QueryShape& shape, const AttentionQueries& out) {
+  const KvRowLayout layout{shape.latent, shape.rope};
+  const float softmax_scale = 1.0f / std::sqrt(float(shape.nope + shape.rope));
+  ForRows(pool_, step.num_tokens * shape.num_heads, [&](int64_t r, int worker) {
+    const int64_t t = r / shape.num_heads, h = r % shape.num_heads, half = shape.rope / 2;
+    int8_t *hi = out.planes.hi + r * out.planes.stride, *lo = out.planes.lo + r * out.planes.stride;
+    float* rotated = reinterpret_cast<float*>(Scratch(worker, size_t(shape.rope) * sizeof(float)));
+    const float* in = rope.data + t * rope.token_stride + h * rope.head_stride;
+    kernels_.rope({in, step.cos + t * half, step.sin + t * half, half, rotated});
+    const int64_t padded = layout.padded_latent();
+    float* scales[] = {out.latent_scale + r, out.rope_scale + r};
+    bool finite = kernels_.quantise_row(
+        {latents + r * shape.latent, shape.latent, padded, hi, lo, scales[0]});
+    finite = kernels_.quantise_row({rotated, shape.rope, layout.padded_rope(), hi + padded,
+                                    lo + padded, scales[1]}) &&
+             finite;
+    for (float* scale : scales) *scale = (*scale * 0x1p-16f) * softmax_scale;
+    if (!finite) NoteBad(t);
+  });
+}
+
+void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
+                              const QueryShape& shape, const IndexQueries& out) {
+  const int64_t dim = shape.nope + shape.rope, half = shape.rope / 2, heads = shape.num_heads;
+  const float dim_scale = 1.0f / std::sqrt(float(dim)), head_scale = 1.0f / std::sqrt(float(heads));
+  ForRows(pool_, step.num_tokens * heads, [&](int64_t r, int worker) {
+    const int64_t t = r / heads;
+    float* row = reinterpret_cast<float*>(Scratch(worker, size_t(dim) * sizeof(float)));
+    std::copy_n(q + r * dim, dim, row);
+    kernels_.rope({q + r * dim, step.cos + t * half, step.sin + t * half, half, row});
+    const bool finite = kernels_.quantise_row({row, dim, out.planes.stride,
+                                               out.planes.hi + r * out.planes.stride,
+                                               out.planes.lo + r * out.planes.stride,
+                                               out.scale + r});
+    out.scale[r] = (out.scale[r] * 0x1p-16f) * dim_scale;
+    out.weight[r] = weights[r] * head_scale;
+    if (!finite || !std::isfinite(out.weight[r])) NoteBad(t);
+  });
+}
+
+void CpuOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
+  ForRows(pool_, num_tokens, [&](int64_t t, int worker) {
+    RouterChoice c = first_token;
+    c.logits += t * c.num_experts;
+    c.experts += t * c.num_chosen;
+    c.weights += t * c.num_chosen;
+    c.scores = reinterpret_cast<float*>(Scratch(worker, size_t(c.num_experts) * sizeof(float)));
+    if (!std::all_of(c.logits, c.logits + c.num_experts, [](float v) { return std::isfinite(v); })) {
+      return NoteBad(t);  // the choice of a bad token is never used
+    }
+    ChooseExperts(c);
+  });
+}
+
+void CpuOps::Mix(const Mixture& m, int64_t num_tokens, int64_t n, float* x) {
+  ForRows(pool_, num_tokens, [&](int64_t t, int worker) {
+    const size_t bytes = size_t(m.num_ranks) * sizeof(float*);
+    const float** rows = reinterpret_cast<const float**>(Scratch(worker, bytes));
+    for (int64_t k = 0; k < m.num_ranks; ++k) rows[k] = m.rows + m.slots[t * m.num_ranks + k] * n;
+    kernels_.weighted_sum({rows, m.weights + t * m.num_ranks, m.num_ranks,
+                           m.shared ? m.shared + t * n : nullptr,
+                           x + t * n, n});
+  });
+}
+
+}  // namespace hillstar

@@ -1,0 +1,268 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "ops/kernel_test.h"
+
+namespace hillstar {
+namespace {
+
+// Index keys of some tokens in pages that lie in no order, and the queries of one token.
+class IndexInputs {
+ public:
+  IndexInputs(int64_t dim, int64_t num_heads, int64_t num_keys, uint64_t seed)
+      : random_(seed), num_heads_(num_heads), num_keys_(num_keys) {
+    layout_.dim = dim;
+    const int64_t num_pages = (num_keys + kPageTokens - 1) / kPageTokens;
+    for (int64_t p = 0; p < num_pages; ++p) {
+      // Bytes of tokens that were never stored.
+      memory_.emplace_back(static_cast<size_t>(layout_.page_bytes()), uint8_t{0x5a});
+    }
+    for (auto& page : memory_) pages_.push_back(page.data());
+    std::reverse(pages_.begin(), pages_.end());
+    q_hi_.resize(static_cast<size_t>(dim * num_heads));
+    q_lo_.resize(q_hi_.size());
+    q_scale_.resize(static_cast<size_t>(num_heads));
+    w_.resize(q_scale_.size());
+  }
+
+  void Fill(ValueKind kind) {
+    for (int64_t pos = 0; pos < num_keys_; ++pos) {
+      std::vector<int8_t> hi(static_cast<size_t>(layout_.dim)), lo(hi.size());
+      const float scale = Quantise(kind, hi.data(), lo.data());
+      StoreIndexKey(layout_, PageTable{pages_.data()}, pos, hi.data(), lo.data(), scale);
+    }
+    for (int64_t h = 0; h < num_heads_; ++h) {
+      const float scale = Quantise(kind, &q_hi_[At(h)], &q_lo_[At(h)]);
+      q_scale_[static_cast<size_t>(h)] = scale * 0x1p-16f / std::sqrt(float(layout_.dim));
+      w_[static_cast<size_t>(h)] = random_.Normal();
+    }
+  }
+  void FillConstant(int8_t q, int8_t key) {
+    const size_t dim = static_cast<size_t>(layout_.dim);
+    const std::vector<int8_t> keys(dim, key);
+    for (int64_t pos = 0; pos < num_keys_; ++pos) {
+      StoreIndexKey(layout_, PageTable{pages_.data()}, pos, keys.data(), keys.data(), 1.0f);
+    }
+    std::fill(q_hi_.begin(), q_hi_.end(), q);
+    std::fill(q_lo_.begin(), q_lo_.end(), q);
+    std::fill(q_scale_.begin(), q_scale_.end(), 1.0f);
+    std::fill(w_.begin(), w_.end(), 1.0f);
+  }
+
+  IndexScoreSlice Slice(float* scores) const {
+    IndexScoreSlice s;
+    s.layout = layout_;
+    s.pages.pages = pages_.data();
+    s.q_hi = q_hi_.data();
+    s.q_lo = q_lo_.data();
+    s.q_scale = q_scale_.data();
+    s.w = w_.data();
+    s.num_heads = num_heads_;
+    s.num_panels = num_panels();
+    s.scores = scores;
+    return s;
+  }
+  int64_t num_panels() const { return (num_keys_ + kIndexPanelTokens - 1) / kIndexPanelTokens; }
+  AlignedVector<float>& w() { return w_; }
+
+  // The score in double precision, and the bound on the reference's error (see the test).
+  double Exact(int64_t pos, double* bound) const {
+    const uint8_t* panel = PageTable{pages_.data()}.panel(layout_, pos);
+    const int64_t lane = pos % kIndexPanelTokens;
+    float key_scale;
+    std::memcpy(&key_scale, panel + 2 * layout_.plane_bytes() + 4 * lane, sizeof key_scale);
+    double sum = 0, magnitude = 0;
+    for (int64_t h = 0; h < num_heads_; ++h) {
+      double dot = 0, dot_magnitude = 0;
+      for (int64_t i = 0; i < layout_.dim; ++i) {
+        const int64_t byte = i / 4 * 64 + lane * 4 + i % 4;
+        const double key =
+            256.0 * (panel[byte] - 128) + (panel[layout_.plane_bytes() + byte] - 128);
+        const size_t at = At(h) + static_cast<size_t>(i);
+        dot += (256.0 * q_hi_[at] + q_lo_[at]) * key;
+        dot_magnitude += (256.0 * std::abs(q_hi_[at]) + std::abs(q_lo_[at])) * std::fabs(key);
+      }
+      const double scale = double{q_scale_[static_cast<size_t>(h)]} * double{key_scale};
+      const double w = double{w_[static_cast<size_t>(h)]};
+      sum += w * std::max(dot * scale, 0.0);
+      magnitude += std::fabs(w) * dot_magnitude * scale;
+    }
+    *bound = (2 + 2 + static_cast<double>(num_heads_)) * 0x1p-24 * 1.001 * magnitude;
+    return sum;
+  }
+
+ private:
+  size_t At(int64_t head) const { return static_cast<size_t>(head * layout_.dim); }
+  float Quantise(ValueKind kind, int8_t* hi, int8_t* lo) {
+    const AlignedVector<float> x = TestValues(kind, layout_.dim, random_);
+    return QuantiseRow(x.data(), layout_.dim, hi, lo);
+  }
+
+  TestRandom random_;
+  IndexKeyLayout layout_;
+  int64_t num_heads_, num_keys_;
+  std::vector<AlignedVector<uint8_t>> memory_;
+  std::vector<uint8_t*> pages_;
+  AlignedVector<int8_t> q_hi_, q_lo_;
+  AlignedVector<float> q_scale_, w_;
+};
+
+void ExpectScoresAgree(const IndexInputs& in, const std::string& note) {
+  for (int64_t first : {int64_t{0}, int64_t{1}, in.num_panels() - 1}) {
+    ExpectLevelsAgree(
+        fmt::format("{} from panel {}", note, first),
+        [&](const CpuKernels& k, KernelOutputs& out) {
+          IndexScoreSlice s =
+              in.Slice(out.Add<float>("scores", in.num_panels() * kIndexPanelTokens, 1));
+          s.first_panel = std::min(first, in.num_panels());
+          s.num_panels = in.num_panels() - s.first_panel;
+          k.index_scores(s);
+        });
+  }
+}
+
+TEST(IndexScores, EveryLevelGivesTheSameBits) {
+  for (int64_t dim : {4, 16, 64, 128}) {
+    for (int64_t heads : {1, 3, 8, 32}) {
+      for (int64_t keys : {1, 16, 17, 63, 64, 65, 200}) {
+        IndexInputs in(dim, heads, keys, static_cast<uint64_t>(dim * 1000 + heads));
+        in.Fill(ValueKind::kNormal);
+        ExpectScoresAgree(in, fmt::format("dim {} heads {} keys {}", dim, heads, keys));
+      }
+    }
+  }
+}
+
+TEST(IndexScores, EveryKindOfValue) {
+  for (ValueKind kind : kAllValueKinds) {
+    IndexInputs in(128, 3, 33, 7);
+    in.Fill(kind);
+    ExpectScoresAgree(in, ValueKindName(kind));
+  }
+}
+
+// 512 * 127 * 32639 = 2,122,318,336 is the largest sum; with the keys' offset it comes within 0.4 %
+// of 2^31.
+TEST(IndexScores, ExtremesOfThePlanesStayExact) {
+  for (int64_t dim : {16, 128, 512}) {
+    for (int q : {-127, 127}) {
+      for (int key : {-127, 127}) {
+        IndexInputs in(dim, 2, 16, 1);
+        in.FillConstant(static_cast<int8_t>(q), static_cast<int8_t>(key));
+        ExpectScoresAgree(in, fmt::format("dim {} q {} key {}", dim, q, key));
+        AlignedVector<float> scores(16);
+        reference::IndexScores(in.Slice(scores.data()));
+        const float half = static_cast<float>(static_cast<double>(dim) * q * 257 * key);
+        const double d = 256.0 * double{half} + double{half};
+        EXPECT_EQ(scores[0], d > 0 ? 2 * static_cast<float>(d) : 0.0f);
+      }
+    }
+  }
+}
+
+TEST(IndexScores, NegativeZeroBecomesPositiveZero) {
+  IndexInputs in(16, 2, 16, 1);
+  in.FillConstant(1, -1);  // every v is negative: relu gives 0
+  for (float& w : in.w()) w = -1.0f;
+  for (const CpuKernels* k : AvailableKernels()) {
+    AlignedVector<float> scores(16, 9.0f);
+    k->index_scores(in.Slice(scores.data()));
+    for (float v : scores) {
+      EXPECT_EQ(v, 0.0f) << k->level;
+      EXPECT_FALSE(std::signbit(v)) << k->level;
+    }
+  }
+}
+
+// FoldSums is at most 2 roundings deep relative to 256 |high| + |low| (<= the sum of magnitudes);
+// the scales' product and its product with the dot are one each; relu moves nothing apart; a head's
+// term then meets at most num_heads fma.
+TEST(IndexScores, ReferenceIsWithinItsBoundOfDoublePrecision) {
+  for (int64_t dim : {16, 128}) {
+    IndexInputs in(dim, 32, 64, static_cast<uint64_t>(dim));
+    in.Fill(ValueKind::kNormal);
+    AlignedVector<float> scores(64);
+    reference::IndexScores(in.Slice(scores.data()));
+    for (int64_t pos = 0; pos < 64; ++pos) {
+      double bound;
+      const double exact = in.Exact(pos, &bound);
+      EXPECT_LE(std::fabs(double{scores[static_cast<size_t>(pos)]} - exact), bound) << pos;
+    }
+  }
+}
+
+std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
+  std::vector<float> scratch(scores.size());
+  std::vector<int32_t> selected(static_cast<size_t>(k) + 1, -7);
+  SelectTopK(scores.data(), static_cast<int64_t>(scores.size()), k, scratch.data(),
+             selected.data());
+  EXPECT_EQ(selected.back(), -7) << "wrote beyond k";
+  selected.pop_back();
+  return selected;
+}
+
+std::vector<int32_t> SelectBySort(const std::vector<float>& scores, int64_t k) {
+  std::vector<int32_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+  });
+  order.resize(static_cast<size_t>(k));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+TEST(SelectTopK, EqualsAStableSort) {
+  TestRandom random(1);
+  for (int64_t n : {1, 2, 17, 256, 1000}) {
+    for (int64_t k : {int64_t{1}, n / 2, n - 1, n}) {
+      if (k < 1) continue;
+      for (int64_t num_values : {1, 2, 5, 1000000}) {  // few values: many ties
+        std::vector<float> scores(static_cast<size_t>(n));
+        for (float& s : scores) s = static_cast<float>(random.Below(num_values)) - 2.0f;
+        EXPECT_EQ(Select(scores, k), SelectBySort(scores, k)) << n << " " << k;
+      }
+    }
+  }
+}
+
+TEST(SelectTopK, EqualRowsSelectTheLowestPositions) {
+  for (float value : {0.0f, 1.5f, -3.0f}) {
+    const std::vector<int32_t> selected = Select(std::vector<float>(300, value), 64);
+    for (int32_t i = 0; i < 64; ++i) EXPECT_EQ(selected[static_cast<size_t>(i)], i);
+  }
+}
+
+// Sums of relus have a plateau of exact zeros, which often holds the k-th place.
+TEST(SelectTopK, PlateauOfZerosAtTheKthPlace) {
+  TestRandom random(2);
+  const int64_t n = 500, k = 64;
+  for (int64_t num_positive : {k - 1, k, k + 1}) {
+    std::vector<float> scores(static_cast<size_t>(n), 0.0f);
+    for (int64_t placed = 0; placed < num_positive;) {
+      float& s = scores[static_cast<size_t>(random.Below(n))];
+      if (s != 0.0f) continue;
+      s = random.Uniform(0.1f, 1.0f);
+      ++placed;
+    }
+    const std::vector<int32_t> first = Select(scores, k);
+    EXPECT_EQ(first, SelectBySort(scores, k)) << num_positive;
+    for (int repeat = 0; repeat < 50; ++repeat) EXPECT_EQ(Select(scores, k), first);
+  }
+}
+
+TEST(SelectTopK, ResultAscends) {
+  TestRandom random(3);
+  const AlignedVector<float> x = TestValues(ValueKind::kNormal, 1000, random);
+  const std::vector<int32_t> selected = Select({x.begin(), x.end()}, 100);
+  EXPECT_TRUE(std::is_sorted(selected.begin(), selected.end()));
+}
+
+}  // namespace
+}  // namespace hillstar
