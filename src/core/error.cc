@@ -2,9 +2,7 @@
 
 namespace hillstar {
 
-int ExitCode(ErrorCode code) {
-  return code == ErrorCode::kUsage ? 2 : 1;
-}
+int ExitCode(ErrorCode code) { return code == ErrorCode::kUsage ? 2 : 1; }
 
 const char* ErrorName(ErrorCode code) {
   switch (code) {

@@ -29,17 +29,9 @@ void SetLogLevel(std::string_view level) {
   throw Error(ErrorCode::kUsage, "there is no log level \"" + std::string(level) + "\"");
 }
 
-void LogError(const std::string& sentence) {
-  Logger().error("{}", sentence);
-}
-void LogWarn(const std::string& sentence) {
-  Logger().warn("{}", sentence);
-}
-void LogInfo(const std::string& sentence) {
-  Logger().info("{}", sentence);
-}
-void LogDebug(const std::string& sentence) {
-  Logger().debug("{}", sentence);
-}
+void LogError(const std::string& sentence) { Logger().error("{}", sentence); }
+void LogWarn(const std::string& sentence) { Logger().warn("{}", sentence); }
+void LogInfo(const std::string& sentence) { Logger().info("{}", sentence); }
+void LogDebug(const std::string& sentence) { Logger().debug("{}", sentence); }
 
 }  // namespace hillstar

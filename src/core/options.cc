@@ -49,11 +49,9 @@ double ParseDouble(const OptionSpec& option, std::string_view text) {
 }
 
 std::string ParseText(const OptionSpec& option, std::string_view text) {
-  if (option.choices.empty()) return std::string(text);
-  for (const char* choice : option.choices) {
-    if (text == choice) return choice;
-  }
-  Refuse(option, text, fmt::format("one of {}", fmt::join(option.choices, ", ")));
+  const std::vector<std::string_view> choices = ChoicesOf(option);
+  if (choices.empty() || std::ranges::count(choices, text) > 0) return std::string(text);
+  Refuse(option, text, fmt::format("one of {}", fmt::join(choices, ", ")));
 }
 
 size_t EditDistance(std::string_view a, std::string_view b) {
@@ -133,6 +131,16 @@ const OptionSpec* FindOption(std::string_view name) {
     if (name == option.name) return &option;
   }
   return nullptr;
+}
+
+std::vector<std::string_view> ChoicesOf(const OptionSpec& option) {
+  std::vector<std::string_view> choices;
+  for (std::string_view rest = option.choices; !rest.empty();) {
+    const size_t end = std::min(rest.find(' '), rest.size());
+    choices.push_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return choices;
 }
 
 bool Takes(Command command, const OptionSpec& option) {

@@ -41,7 +41,7 @@ struct Options {
   std::string weights = "w15";
 
   std::string thinking = "auto";
-  std::string reasoning_effort = "high";
+  std::string reasoning_effort = "auto";
   bool show_thinking = false;
   std::string system;
   bool stats = false;
@@ -98,13 +98,13 @@ struct OptionSpec {
   const char* name;  // without dashes
   char letter;       // one-letter form, or 0
   OptionMember member;
-  const char* value_name;            // shown in help, e.g. "N"; "" for a switch
-  const char* unit;                  // "" where there is none
-  double min, max;                   // of numbers; both included
-  std::vector<const char*> choices;  // of text; empty: any
-  uint32_t commands;                 // bits of Command
-  const char* default_text;          // where the initialiser alone does not tell, else nullptr
-  const char* description;           // one paragraph
+  const char* value_name;    // shown in help, e.g. "N"; "" for a switch
+  const char* unit;          // "" where there is none
+  double min, max;           // of numbers; both included
+  const char* choices;       // of text, with spaces between; "": any
+  uint32_t commands;         // bits of Command
+  const char* default_text;  // where the initialiser alone does not tell, else nullptr
+  const char* description;   // one paragraph
 };
 
 struct CommandSpec {
@@ -123,6 +123,8 @@ const CommandSpec& SpecOf(Command command);
 // nullptr if there is none of that name.
 const CommandSpec* FindCommand(std::string_view name);
 const OptionSpec* FindOption(std::string_view name);
+// The words of `option.choices`.
+std::vector<std::string_view> ChoicesOf(const OptionSpec& option);
 bool Takes(Command command, const OptionSpec& option);
 
 // Sets an option from text and notes it as given; a switch takes "true" or "false".

@@ -40,7 +40,7 @@ TEST(OptionTable, DefaultsLieInTheirRanges) {
       EXPECT_GE(double(defaults.*(*whole)), option.min) << option.name;
       EXPECT_LE(double(defaults.*(*whole)), option.max) << option.name;
     } else if (const auto* word = std::get_if<std::string Options::*>(&option.member)) {
-      if (!option.choices.empty()) {
+      if (!ChoicesOf(option).empty()) {
         Options scratch;
         EXPECT_NO_THROW(SetOption(option, defaults.*(*word), scratch)) << option.name;
       }

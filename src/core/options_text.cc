@@ -35,7 +35,8 @@ std::string FlagOf(const OptionSpec& option) {
 
 // "one of a, b; default a" or "0 to 2; default 1".
 std::string RangeOf(const OptionSpec& option) {
-  if (!option.choices.empty()) return fmt::format("{}", fmt::join(option.choices, ", "));
+  const std::vector<std::string_view> choices = ChoicesOf(option);
+  if (!choices.empty()) return fmt::format("{}", fmt::join(choices, ", "));
   const bool is_number = std::holds_alternative<int64_t Options::*>(option.member) ||
                          std::holds_alternative<double Options::*>(option.member);
   if (!is_number) return "";
@@ -46,7 +47,7 @@ std::string RangeOf(const OptionSpec& option) {
 std::string Wrapped(std::string first, size_t indent, std::string_view text) {
   std::string out;
   std::string line = std::move(first);
-  if (line.size() + 1 > indent) {
+  if (!line.empty() && line.size() + 1 > indent) {
     out += line + "\n";
     line.clear();
   }

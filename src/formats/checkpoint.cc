@@ -33,9 +33,7 @@ constexpr uint64_t kScaleBytesCheckedEarly = uint64_t{256} << 10;
 constexpr std::string_view kFp8ScaleSuffix = "_scale_inv";
 constexpr std::string_view kColibriScaleSuffix = ".qs";
 
-[[noreturn]] void Fail(const std::string& message) {
-  throw Error(ErrorCode::kBadFile, message);
-}
+[[noreturn]] void Fail(const std::string& message) { throw Error(ErrorCode::kBadFile, message); }
 
 enum class Encoding { kUnserved, kBf16, kF16, kF32, kFp8, kColibri };
 
@@ -206,6 +204,7 @@ void ShardedCheckpoint::Expect(const ExpectedShape& tensor) {
                             Quoted(tensor.name), ShapeText(tensor.shape)));
   }
   StoredMatrix& matrix = matrices_[found->second];
+  matrix.is_expected = false;
   matrix.rows = rank == 1 ? 1 : tensor.shape[0];
   matrix.cols = tensor.shape.back();
   switch (matrix.encoding) {

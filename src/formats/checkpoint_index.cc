@@ -17,9 +17,7 @@ constexpr std::string_view kStandardPrefix = "model.";
 constexpr std::string_view kHeadName = "lm_head.weight";
 constexpr std::string_view kEmbedding = "embed_tokens.weight";
 
-[[noreturn]] void Fail(const std::string& message) {
-  throw Error(ErrorCode::kBadFile, message);
-}
+[[noreturn]] void Fail(const std::string& message) { throw Error(ErrorCode::kBadFile, message); }
 
 bool IsPlainFileName(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&

@@ -19,24 +19,12 @@ void* Allocate(std::size_t num_bytes) {
 }
 }  // namespace
 
-void* operator new(std::size_t num_bytes) {
-  return Allocate(num_bytes);
-}
-void* operator new[](std::size_t num_bytes) {
-  return Allocate(num_bytes);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+void* operator new(std::size_t num_bytes) { return Allocate(num_bytes); }
+void* operator new[](std::size_t num_bytes) { return Allocate(num_bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace hillstar {
 namespace {

@@ -17,9 +17,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::string Floats(const std::vector<float>& values) {
-  return BytesOf(values);
-}
+std::string Floats(const std::vector<float>& values) { return BytesOf(values); }
 
 // `n` values as BF16 that count up from `first`.
 std::string Bf16Ramp(int first, int n) {

@@ -11,9 +11,7 @@ namespace {
 
 constexpr int64_t kGroups[] = {16, 32, 48, 64, 96, 128, 192, 256};
 
-int64_t Ceil(int64_t a, int64_t b) {
-  return a / b + (a % b ? 1 : 0);
-}
+int64_t Ceil(int64_t a, int64_t b) { return a / b + (a % b ? 1 : 0); }
 
 ColibriLayout Find(int64_t rows, int64_t cols, int64_t value_bytes, int64_t num_scales) {
   return FindColibriLayout("m.weight", rows, cols, uint64_t(value_bytes), uint64_t(num_scales) * 4);

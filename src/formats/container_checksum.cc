@@ -11,30 +11,22 @@
 
 namespace hillstar {
 
-uint64_t Checksum(const void* data, size_t num_bytes) {
-  return XXH3_64bits(data, num_bytes);
-}
+uint64_t Checksum(const void* data, size_t num_bytes) { return XXH3_64bits(data, num_bytes); }
 
-void ChecksumStream::Free::operator()(XXH3_state_s* state) const {
-  XXH3_freeState(state);
-}
+void ChecksumStream::Free::operator()(XXH3_state_s* state) const { XXH3_freeState(state); }
 
 ChecksumStream::ChecksumStream() : state_(XXH3_createState()) {
   if (!state_) throw std::bad_alloc();
   Reset();
 }
 
-void ChecksumStream::Reset() {
-  CHECK(XXH3_64bits_reset(state_.get()) == XXH_OK);
-}
+void ChecksumStream::Reset() { CHECK(XXH3_64bits_reset(state_.get()) == XXH_OK); }
 
 void ChecksumStream::Add(const void* data, size_t num_bytes) {
   CHECK(XXH3_64bits_update(state_.get(), data, num_bytes) == XXH_OK);
 }
 
-uint64_t ChecksumStream::value() const {
-  return XXH3_64bits_digest(state_.get());
-}
+uint64_t ChecksumStream::value() const { return XXH3_64bits_digest(state_.get()); }
 
 std::string Sha256Hex(std::string_view data) {
   unsigned char digest[EVP_MAX_MD_SIZE];
@@ -45,9 +37,7 @@ std::string Sha256Hex(std::string_view data) {
   return hex;
 }
 
-std::string ChecksumHex(uint64_t checksum) {
-  return fmt::format("{:016x}", checksum);
-}
+std::string ChecksumHex(uint64_t checksum) { return fmt::format("{:016x}", checksum); }
 
 std::optional<uint64_t> ParseChecksumHex(std::string_view text) {
   constexpr size_t kDigits = 16;

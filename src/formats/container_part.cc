@@ -186,9 +186,7 @@ void ContainerPart::Finish() {
   journal_ = File();
 }
 
-void ContainerPart::RemoveJournal() {
-  std::filesystem::remove(journal_path_);
-}
+void ContainerPart::RemoveJournal() { std::filesystem::remove(journal_path_); }
 
 void ItemWriter::Append(const void* data, size_t num_bytes) {
   part_->Write(item_, written_, data, num_bytes);

@@ -1,7 +1,7 @@
 #include "formats/container.h"
 
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "formats/container_checksum.h"
@@ -284,14 +284,14 @@ TEST_F(ContainerTest, AManifestOfGlmSizeParsesInAFractionOfASecond) {
   LayOut(&manifest);
   manifest.identity = ContainerIdentity(manifest);
   const std::string text = FormatManifest(manifest);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();
   const ContainerManifest parsed = ParseManifest(text, "m");
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double took = double(std::clock() - start) / CLOCKS_PER_SEC;  // of this process alone
   EXPECT_EQ(parsed.tensors.size(), 60000u);
   EXPECT_EQ(FormatManifest(parsed), text);
-  std::printf("60,000 tensors, 19,456 images, %.1f MB: %.3f s\n", double(text.size()) / 1e6,
-              took.count());
-  EXPECT_LT(took.count(), 10.0);  // sanitizers on a busy machine; a release build takes under a second
+  std::printf("60,000 tensors, 19,456 images, %.1f MB: %.3f s\n", double(text.size()) / 1e6, took);
+  // A release build takes well under a second; the rest is for sanitizers.
+  EXPECT_LT(took, 5.0);
 }
 
 TEST(ContainerChecksum, KnownValues) {

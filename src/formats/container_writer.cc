@@ -29,6 +29,12 @@ std::filesystem::path ExistingAncestor(std::filesystem::path path) {
   throw Error(ErrorCode::kUsage, fmt::format("{} {}", folder.native(), why));
 }
 
+// A member that is an object; an empty one where there is none.
+Json ObjectOf(const Json& parent, const char* key) {
+  const auto found = parent.find(key);
+  return found != parent.end() && found->is_object() ? *found : Json::object();
+}
+
 bool IsLeftover(const std::filesystem::path& folder) {
   return std::filesystem::exists(folder / kJobFileName);
 }
@@ -49,6 +55,7 @@ ContainerWriter::ContainerWriter(const std::filesystem::path& folder, ContainerJ
     side_files_.emplace_back(name, std::move(text));
   }
   LayOut(&manifest_);
+  manifest_.identity = ContainerIdentity(manifest_);  // of its final length, for total_bytes
   ListParts();
   InspectFolder();
 }
@@ -98,7 +105,10 @@ void ContainerWriter::InspectFolder() {
 }
 
 std::string ContainerWriter::JobText() const {
-  Json job = {{"format", "hillstar-job"}, {"version", kJobVersion}};
+  Json job = {{"format", "hillstar-job"},
+              {"version", kJobVersion},
+              {"origin", Json::object()},
+              {"side_files", Json::object()}};
   for (const auto& [key, value] : manifest_.origin) job["origin"][key] = value;
   for (const ContainerSideFile& file : manifest_.side_files) {
     job["side_files"][file.name] = file.sha256;
@@ -114,18 +124,23 @@ void ContainerWriter::CompareJob(const std::string& path, std::string_view text)
     throw Error(ErrorCode::kBadFile,
                 fmt::format("{} is damaged; delete its folder and begin again", path));
   }
-  // The formats and the checkpoint explain a difference better than the digests that follow them.
-  for (const char* group : {"origin", "side_files"}) {
-    const Json a = ours.value(group, Json::object()), b = theirs.value(group, Json::object());
-    Json merged = a;
-    if (b.is_object()) merged.update(b);
-    for (const auto& [key, unused] : merged.items()) {
-      const Json mine = a.value(key, Json()), left = b.is_object() ? b.value(key, Json()) : Json();
-      if (mine == left) continue;
-      RefuseFolder(folder_, fmt::format("holds an unfinished container with another {}: {} there, "
-                                        "{} now; name another folder or delete it",
-                                        key, left.dump(), mine.dump()));
-    }
+  const auto refuse = [&](const std::string& key, const Json& there, const Json& now) {
+    RefuseFolder(folder_, fmt::format("holds an unfinished container with another {}: {} there, {} "
+                                      "now; name another folder or delete it",
+                                      key, there.dump(), now.dump()));
+  };
+  // In the order in which the entries explain each other: the formats before the digests.
+  const Json origin = ObjectOf(theirs, "origin"), sides = ObjectOf(theirs, "side_files");
+  for (const auto& [key, value] : manifest_.origin) {
+    if (origin.value(key, Json()) != value) refuse(key, origin.value(key, Json()), value);
+  }
+  for (const auto& [key, value] : origin.items()) {
+    if (!ours["origin"].contains(key)) refuse(key, value, Json());
+  }
+  for (std::string_view name : kSideFileNames) {
+    const std::string key(name);
+    const Json now = ours["side_files"].value(key, Json()), there = sides.value(key, Json());
+    if (now != there) refuse(key, there, now);
   }
   if (ours != theirs) {
     RefuseFolder(folder_,

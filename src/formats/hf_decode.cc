@@ -60,9 +60,7 @@ void DecodeFp8(const uint8_t* in, size_t n, float scale, float* out) {
   for (size_t i = 0; i < n; ++i) out[i] = table[in[i]] * scale;
 }
 
-float Fp8ToFloat(uint8_t code) {
-  return Fp8Table()[code];
-}
+float Fp8ToFloat(uint8_t code) { return Fp8Table()[code]; }
 
 size_t FindNonFinite(const float* values, size_t n) {
   uint32_t found = 0;

@@ -17,15 +17,11 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 constexpr uint64_t kLengthBytes = 8;  // the header's length, in front of it
 constexpr std::string_view kLfsPrefix = "version https://git-lfs.github.com/spec/";
 
-[[noreturn]] void Fail(const std::string& message) {
-  throw Error(ErrorCode::kBadFile, message);
-}
+[[noreturn]] void Fail(const std::string& message) { throw Error(ErrorCode::kBadFile, message); }
 
 }  // namespace
 
-bool IsGitLfsPointer(std::string_view text) {
-  return text.starts_with(kLfsPrefix);
-}
+bool IsGitLfsPointer(std::string_view text) { return text.starts_with(kLfsPrefix); }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : name_(path.filename().string()), file_(File::OpenForReading(path)) {

@@ -31,9 +31,7 @@ constexpr std::array<DtypeRow, 20> kDtypes = {{
     {Dtype::kF64, "F64", 64},       {Dtype::kC64, "C64", 64},
 }};
 
-[[noreturn]] void Fail(const std::string& message) {
-  throw Error(ErrorCode::kBadFile, message);
-}
+[[noreturn]] void Fail(const std::string& message) { throw Error(ErrorCode::kBadFile, message); }
 
 // Receives the events of one header; every method returns true to go on or throws.
 class HeaderEvents {
@@ -314,12 +312,8 @@ void CheckCoverage(const std::vector<SafetensorsTensor>& tensors, uint64_t data_
 
 }  // namespace
 
-const char* DtypeName(Dtype dtype) {
-  return kDtypes[size_t(dtype)].name;
-}
-int DtypeBits(Dtype dtype) {
-  return kDtypes[size_t(dtype)].bits;
-}
+const char* DtypeName(Dtype dtype) { return kDtypes[size_t(dtype)].name; }
+int DtypeBits(Dtype dtype) { return kDtypes[size_t(dtype)].bits; }
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));

@@ -192,9 +192,13 @@ TEST(SafetensorsHeader, EveryPrefixIsRefused) {
 
 TEST(SafetensorsHeader, EverySingleByteMutationIsRefusedOrConsistent) {
   const std::string header = SmallHeader();
+  // Every value of every byte; with sanitizers every seventh, which takes seconds instead of half a
+  // minute.
+  constexpr int kStep = kFullSpeed ? 1 : 7;
   size_t num_accepted = 0;
+  size_t num_refused = 0;
   for (size_t i = 0; i < header.size(); ++i) {
-    for (int byte = 0; byte < 256; ++byte) {
+    for (int byte = int(i) % kStep; byte < 256; byte += kStep) {
       std::string mutated = header;
       mutated[i] = char(byte);
       try {
@@ -207,12 +211,13 @@ TEST(SafetensorsHeader, EverySingleByteMutationIsRefusedOrConsistent) {
         ASSERT_EQ(position, 20u) << mutated;
         ++num_accepted;
       } catch (const Error&) {
+        ++num_refused;
       }
     }
   }
   // Letters of names may change, and little else.
-  EXPECT_GT(num_accepted, header.size());
-  EXPECT_LT(num_accepted, header.size() * 256 / 2);
+  EXPECT_GT(num_accepted, header.size() / kStep);
+  EXPECT_GT(num_refused, num_accepted);
 }
 
 TEST(SafetensorsHeader, LongNames) {
@@ -247,13 +252,14 @@ TEST(SafetensorsHeader, SixtyThousandTensorsInWellUnderASecond) {
   ASSERT_GT(tensors.size(), 60000u);
   const std::string header = HeaderText(tensors, R"({"format":"pt"})");
   double best_seconds = 1e9;  // of processor time, so that a busy machine does not count
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < (kFullSpeed ? 3 : 1); ++i) {
     const std::clock_t start = std::clock();
     EXPECT_EQ(ParseSafetensorsHeader(header, tensors.size() * 4).tensors.size(), tensors.size());
     best_seconds = std::min(best_seconds, double(std::clock() - start) / CLOCKS_PER_SEC);
   }
   RecordProperty("milliseconds", int(best_seconds * 1000));
-  EXPECT_LT(best_seconds, kFullSpeed ? 0.5 : 10.0);
+  // Without optimisation and with sanitizers only a quadratic parser would miss the bound.
+  EXPECT_LT(best_seconds, kFullSpeed ? 0.5 : 30.0);
 }
 
 TEST(SafetensorsFile, ReadsParts) {
