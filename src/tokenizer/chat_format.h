@@ -27,8 +27,8 @@ struct ChatMessage {
 struct ChatOptions {
   bool add_generation_prompt = true;
   bool thinking = true;
-  std::string reasoning_effort;  // "high", "max" or "": the template's default
-  bool clear_thinking = true;    // templates that know it drop earlier turns' reasoning
+  std::string reasoning_effort;         // "high", "max" or "": the template's default
+  bool clear_thinking = true;           // templates that know it drop earlier turns' reasoning
   std::vector<std::string> tools_json;  // one function object each
 };
 

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/text_range.h"
+
 namespace hillstar {
 
 // Whether text like "<|user|>" in the input becomes the added token or stays plain text.
@@ -23,6 +25,10 @@ class Tokenizer {
 
   // Any bytes are accepted; what is not UTF-8 goes byte by byte and decodes to the same bytes.
   virtual std::vector<int32_t> Encode(std::string_view text, AddedTokens added) const = 0;
+  // As kParse, but an added token counts only where none of its bytes lies in a range of `literal`
+  // (ascending, disjoint): text of others inside a text of ours.
+  virtual std::vector<int32_t> EncodeMarked(std::string_view text,
+                                            std::span<const TextRange> literal) const = 0;
   // The bytes of the ids, concatenated; special tokens are left out if `skip_special`.
   // The result may end inside a UTF-8 character. Errors: kBadRequest for an id out of range.
   virtual std::string Decode(std::span<const int32_t> ids, bool skip_special) const = 0;

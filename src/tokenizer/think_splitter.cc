@@ -1,0 +1,48 @@
+#include <string_view>
+
+#include "tokenizer/chat_format.h"
+
+namespace hillstar {
+namespace {
+
+constexpr std::string_view kOpen = "<think>";
+constexpr std::string_view kClose = "</think>";
+
+// Bytes at the end of `text` that may be the beginning of `tag`.
+size_t HeldBytes(std::string_view text, std::string_view tag) {
+  for (size_t length = std::min(text.size(), tag.size() - 1); length > 0; --length) {
+    if (tag.starts_with(text.substr(text.size() - length))) return length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ThinkSplitter::Piece ThinkSplitter::Push(std::string_view text) {
+  held_ += text;
+  Piece piece;
+  std::string_view rest = held_;
+  while (true) {
+    const std::string_view tag = thinking_ ? kClose : kOpen;
+    std::string& out = thinking_ ? piece.reasoning : piece.content;
+    const size_t found = rest.find(tag);
+    if (found == std::string_view::npos) {
+      const size_t ready = rest.size() - HeldBytes(rest, tag);
+      out += rest.substr(0, ready);
+      held_ = std::string(rest.substr(ready));
+      return piece;
+    }
+    out += rest.substr(0, found);
+    rest.remove_prefix(found + tag.size());
+    thinking_ = !thinking_;
+  }
+}
+
+ThinkSplitter::Piece ThinkSplitter::Finish() {
+  Piece piece;
+  (thinking_ ? piece.reasoning : piece.content) = std::move(held_);
+  held_.clear();
+  return piece;
+}
+
+}  // namespace hillstar
