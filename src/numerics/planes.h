@@ -35,10 +35,18 @@ inline float QuantiseRow(const float* x, int64_t n, int8_t* hi, int8_t* lo) {
   return scale;
 }
 
-// The value of two exact integer sums, the high plane's and the low plane's: one rounding each and
-// one in the fma.
-inline float FoldSums(int32_t high, int32_t low) {
-  return std::fma(256.0f, float(high), float(low));
+// The product of two two-plane rows in units of 1/256 of their scales' product:
+// 256 * sum(x_hi y_hi) + sum(x_hi y_lo + x_lo y_hi), an exact integer. The sum of x_lo y_lo is left
+// out: it is of the size of what rounding to planes already left out (docs/numerics.md, "Two
+// planes"). For n <= 512 |result| <= 512 * 127 * 127 * 258 < 2^31.
+inline int32_t PlaneProduct(const int8_t* x_hi, const int8_t* x_lo, const int8_t* y_hi,
+                            const int8_t* y_lo, int64_t n) {
+  int32_t high = 0, cross = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    high += x_hi[i] * y_hi[i];
+    cross += x_hi[i] * y_lo[i] + x_lo[i] * y_hi[i];
+  }
+  return 256 * high + cross;
 }
 
 // Activations of some tokens as planes with a scale per group. A view: the workspace owns the

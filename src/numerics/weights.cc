@@ -26,37 +26,76 @@ int8_t Clamp(float value, float low, float high) {
   return int8_t(std::clamp(std::rint(value), low, high));
 }
 
-float HalfScale(float amax, float steps) {
-  return HalfToFloat(FloatToHalf(amax / steps));
+// The smallest f16 at which `steps` steps reach amax: nothing is cut off, however coarse f16's
+// subnormals are.
+float HalfScaleUp(float amax, float steps) {
+  uint16_t half = FloatToHalf(amax / steps);
+  if (HalfToFloat(half) * steps < amax) ++half;
+  return HalfToFloat(half);
 }
 
-// Sum of squared errors of quantising with `scale` to [-8, 7].
-double ErrorW4(const float* values, float scale) {
-  double error = 0;
+float HalfScale(float amax, float steps) { return HalfToFloat(FloatToHalf(amax / steps)); }
+
+// Rounds to the nearest integer, ties to even, for |x| < 2^22: beyond 2^23 floats are integers.
+// Unlike std::rint it needs no instruction that plain x86-64 lacks.
+float RoundSmall(float x) {
+  constexpr float kIntegersOnly = 12582912.0f;  // 1.5 * 2^23
+  return (x + kIntegersOnly) - kIntegersOnly;
+}
+
+// Candidate scales of a W4 group, a lane each, so that their errors are summed side by side.
+constexpr int kNumSteps = 6;
+constexpr int kLanes = 8;  // a whole vector; the lanes beyond kNumSteps repeat the last
+constexpr float kSteps[kNumSteps] = {7.0f, 7.25f, 7.5f, 7.75f, 8.0f, 8.5f};
+
+// Sums of squared errors of quantising to [-8, 7] with scales[lane] and with -scales[lane].
+struct ErrorsW4 {
+  double plus[kLanes] = {};
+  double minus[kLanes] = {};
+};
+
+ErrorsW4 SumErrorsW4(const float* values, const float* scales) {
+  ErrorsW4 errors;
+  double steps[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) steps[lane] = double(scales[lane]);
   for (int i = 0; i < kGroup; ++i) {
-    const float q = std::clamp(std::rint(values[i] / scale), -8.f, 7.f);
-    const double d = double(values[i]) - double(q) * double(scale);
-    error += d * d;
+    float q[kLanes];
+    for (int lane = 0; lane < kLanes; ++lane) q[lane] = RoundSmall(values[i] / scales[lane]);
+    // With the negative scale the value's sign changes, and with it the side that has 8.
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float plus = std::min(std::max(q[lane], -8.f), 7.f);
+      const double d = double(values[i]) - double(plus) * steps[lane];
+      errors.plus[lane] += d * d;
+    }
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float minus = std::min(std::max(q[lane], -7.f), 8.f);
+      const double d = double(values[i]) - double(minus) * steps[lane];
+      errors.minus[lane] += d * d;
+    }
   }
-  return error;
+  return errors;
 }
 
 // The best of a few scales: the largest value may be cut off a little where that helps the others.
 // The negative scales let a group whose largest value is positive use the step -8.
 float BestScaleW4(const float* values, float amax) {
-  constexpr float kSteps[] = {7.0f, 7.25f, 7.5f, 7.75f, 8.0f, 8.5f};
-  float best = HalfScale(amax, 7.0f);
-  double best_error = best == 0 ? 0 : ErrorW4(values, best);
-  if (best == 0) return 0;
-  for (float steps : kSteps) {
-    for (float sign : {1.f, -1.f}) {
-      const float scale = sign * HalfScale(amax, steps);
-      if (scale == 0) continue;
-      const double error = ErrorW4(values, scale);
-      if (error < best_error) {
-        best_error = error;
-        best = scale;
-      }
+  float scales[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    scales[lane] = HalfScale(amax, kSteps[std::min(lane, kNumSteps - 1)]);
+  }
+  if (scales[0] == 0) return 0;
+  const ErrorsW4 errors = SumErrorsW4(values, scales);
+  float best = scales[0];
+  double best_error = errors.plus[0];
+  for (int lane = 0; lane < kNumSteps; ++lane) {
+    if (scales[lane] == 0) break;  // too small for f16, as all that follow
+    if (errors.plus[lane] < best_error) {
+      best_error = errors.plus[lane];
+      best = scales[lane];
+    }
+    if (errors.minus[lane] < best_error) {
+      best_error = errors.minus[lane];
+      best = -scales[lane];
     }
   }
   return best;
@@ -116,7 +155,7 @@ size_t TileBytes(WeightFormat format) {
     case WeightFormat::kW15: return 2 * kQuads * kVectorBytes + kPanelRows * 4;
     case WeightFormat::kF32: break;
   }
-  CHECK(!"a tile has an integer format");
+  CHECK(format != WeightFormat::kF32);
   return 0;
 }
 
@@ -139,7 +178,7 @@ QuantisedGroup QuantiseWeights(WeightFormat format, const float* values) {
   const float high = format == WeightFormat::kW4 ? 7.f : 127.f;
   switch (format) {
     case WeightFormat::kW4: g.scale = BestScaleW4(values, amax); break;
-    case WeightFormat::kW8: g.scale = HalfScale(amax, 127.f); break;
+    case WeightFormat::kW8: g.scale = HalfScaleUp(amax, 127.f); break;
     default: g.scale = amax / 127.f;
   }
   if (g.scale == 0) return g;

@@ -21,8 +21,14 @@ class CpuAttention {
   CpuAttention(CpuOps& ops, const StepTokens& step, const AttentionQueries& queries,
                int64_t num_heads, const KvRowLayout& layout, TokenPages pages,
                const Selection& selection, float* out)
-      : ops_(ops), step_(step), queries_(queries), num_heads_(num_heads), layout_(layout),
-        pages_(pages), selection_(selection), out_(out) {}
+      : ops_(ops),
+        step_(step),
+        queries_(queries),
+        num_heads_(num_heads),
+        layout_(layout),
+        pages_(pages),
+        selection_(selection),
+        out_(out) {}
 
   void Run() {
     for (int64_t first = 0; first < step_.num_tokens;) {
@@ -86,8 +92,8 @@ class CpuAttention {
     }
     partials_.resize(size_t(count));
     const int64_t latent = layout_.padded_latent();
-    float* values = reinterpret_cast<float*>(
-        ops_.PartialValues(size_t(count * latent) * sizeof(float)));
+    float* values =
+        reinterpret_cast<float*>(ops_.PartialValues(size_t(count * latent) * sizeof(float)));
     for (int64_t i = 0; i < count; ++i) partials_[size_t(i)].values = values + i * latent;
   }
 
@@ -97,8 +103,7 @@ class CpuAttention {
   };
 
   bool SameList(int64_t a, int64_t b) const {
-    return IsDense(a) && IsDense(b) &&
-           pages_[size_t(a)].pages == pages_[size_t(b)].pages &&
+    return IsDense(a) && IsDense(b) && pages_[size_t(a)].pages == pages_[size_t(b)].pages &&
            step_.positions[a] < step_.positions[b];
   }
 
@@ -122,8 +127,7 @@ class CpuAttention {
     for (int64_t i = 0; i < piece.group.num_tokens; ++i) {
       const int64_t t = piece.group.first_token + i;
       const int64_t row = t * num_heads_;
-      const int64_t partial =
-          first_partial_[size_t(t - round_first_)] + piece.split * num_heads_;
+      const int64_t partial = first_partial_[size_t(t - round_first_)] + piece.split * num_heads_;
       const int64_t num_keys = std::clamp<int64_t>(NumKeys(t) - first_key, 0, kSplitKeys);
       queries[i] = {queries_.planes.hi + row * queries_.planes.stride,
                     queries_.planes.lo + row * queries_.planes.stride,
@@ -133,8 +137,8 @@ class CpuAttention {
                     num_keys > 0 ? &partials_[size_t(partial)] : nullptr};
     }
     const int64_t t = piece.group.first_token;
-    const int32_t* list = IsDense(t) ? nullptr
-                                     : selection_.lists + t * selection_.max_keys + first_key;
+    const int32_t* list =
+        IsDense(t) ? nullptr : selection_.lists + t * selection_.max_keys + first_key;
     ops_.kernels_.attend_split({layout_, pages_[size_t(t)], list, first_key, queries,
                                 piece.group.num_tokens, first_head, num_heads,
                                 ops_.Scratch(worker, size_t(AttentionPanelBytes(layout_)))});
@@ -202,8 +206,8 @@ void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t
     if (!needs_selection(t)) continue;
     float* scores = scratch(0);
     const IndexScoreSlice whole = slice(t, scores);
-    const int64_t at_once = std::max<int64_t>(
-        8, whole.num_panels / (pool_.num_threads() * kPiecesPerWorker));
+    const int64_t at_once =
+        std::max<int64_t>(8, whole.num_panels / (pool_.num_threads() * kPiecesPerWorker));
     pool_.Run(CeilDiv(whole.num_panels, at_once), [&](int64_t piece, int) {
       IndexScoreSlice s = whole;
       s.first_panel = piece * at_once;

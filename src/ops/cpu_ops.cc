@@ -54,8 +54,9 @@ CpuOps::CpuOps(const CpuKernels& kernels, int num_threads, int64_t max_context,
 }
 
 uint8_t* CpuOps::Alloc(size_t num_bytes) {
-  buffers_.emplace_back(budget_, MemoryTag::kWorkspace,
-                        (std::max<size_t>(num_bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
+  buffers_.emplace_back(
+      budget_, MemoryTag::kWorkspace,
+      (std::max<size_t>(num_bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
   return buffers_.back().data();
 }
 
@@ -83,9 +84,8 @@ void CpuOps::NoteBad(int64_t token) {
 int64_t CpuOps::TakeFirstBadToken() { return first_bad_.exchange(-1); }
 
 void CpuOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
-  ForRows(pool_, step.num_tokens, [&](int64_t t, int) {
-    DequantiseRow(table, step.ids[t], x + t * table.cols);
-  });
+  ForRows(pool_, step.num_tokens,
+          [&](int64_t t, int) { DequantiseRow(table, step.ids[t], x + t * table.cols); });
 }
 
 void CpuOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) {
@@ -196,10 +196,10 @@ void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float*
                                     plane(layout.latent_hi()), plane(layout.latent_lo()),
                                     scale(layout.latent_scale())}) &&
              finite;
-    finite = kernels_.quantise_row({rope, layout.rope, layout.padded_rope(),
-                                    plane(layout.rope_hi()), plane(layout.rope_lo()),
-                                    scale(layout.rope_scale())}) &&
-             finite;
+    finite =
+        kernels_.quantise_row({rope, layout.rope, layout.padded_rope(), plane(layout.rope_hi()),
+                               plane(layout.rope_lo()), scale(layout.rope_scale())}) &&
+        finite;
     if (!finite) NoteBad(t);
   });
 }
@@ -214,8 +214,7 @@ void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const Index
     bool finite =
         kernels_.layer_norm({k + t * dim, norm.weight, norm.bias, normed.data(), dim, norm.eps});
     key = normed;
-    kernels_.rope(
-        {normed.data(), step.cos + t * half, step.sin + t * half, half, key.data()});
+    kernels_.rope({normed.data(), step.cos + t * half, step.sin + t * half, half, key.data()});
     float scale;
     finite =
         kernels_.quantise_row({key.data(), dim, padded, hi.data(), lo.data(), &scale}) && finite;
@@ -250,7 +249,7 @@ void CpuOps::MakeQueries(const StepTokens& step, const float* latents, const Hea
     finite = kernels_.quantise_row({rotated, shape.rope, layout.padded_rope(), hi + padded,
                                     lo + padded, scales[1]}) &&
              finite;
-    for (float* scale : scales) *scale = (*scale * 0x1p-16f) * softmax_scale;
+    for (float* scale : scales) *scale = (*scale * 0x1p-8f) * softmax_scale;
     if (!finite) NoteBad(t);
   });
 }
@@ -264,11 +263,10 @@ void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const floa
     float* row = reinterpret_cast<float*>(Scratch(worker, size_t(dim) * sizeof(float)));
     std::copy_n(q + r * dim, dim, row);
     kernels_.rope({q + r * dim, step.cos + t * half, step.sin + t * half, half, row});
-    const bool finite = kernels_.quantise_row({row, dim, out.planes.stride,
-                                               out.planes.hi + r * out.planes.stride,
-                                               out.planes.lo + r * out.planes.stride,
-                                               out.scale + r});
-    out.scale[r] = (out.scale[r] * 0x1p-16f) * dim_scale;
+    const bool finite =
+        kernels_.quantise_row({row, dim, out.planes.stride, out.planes.hi + r * out.planes.stride,
+                               out.planes.lo + r * out.planes.stride, out.scale + r});
+    out.scale[r] = (out.scale[r] * 0x1p-8f) * dim_scale;
     out.weight[r] = weights[r] * head_scale;
     if (!finite || !std::isfinite(out.weight[r])) NoteBad(t);
   });
@@ -281,7 +279,8 @@ void CpuOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
     c.experts += t * c.num_chosen;
     c.weights += t * c.num_chosen;
     c.scores = reinterpret_cast<float*>(Scratch(worker, size_t(c.num_experts) * sizeof(float)));
-    if (!std::all_of(c.logits, c.logits + c.num_experts, [](float v) { return std::isfinite(v); })) {
+    if (!std::all_of(c.logits, c.logits + c.num_experts,
+                     [](float v) { return std::isfinite(v); })) {
       return NoteBad(t);  // the choice of a bad token is never used
     }
     ChooseExperts(c);
@@ -294,8 +293,7 @@ void CpuOps::Mix(const Mixture& m, int64_t num_tokens, int64_t n, float* x) {
     const float** rows = reinterpret_cast<const float**>(Scratch(worker, bytes));
     for (int64_t k = 0; k < m.num_ranks; ++k) rows[k] = m.rows + m.slots[t * m.num_ranks + k] * n;
     kernels_.weighted_sum({rows, m.weights + t * m.num_ranks, m.num_ranks,
-                           m.shared ? m.shared + t * n : nullptr,
-                           x + t * n, n});
+                           m.shared ? m.shared + t * n : nullptr, x + t * n, n});
   });
 }
 

@@ -7,11 +7,11 @@
 namespace hillstar {
 namespace {
 
-#define HILLSTAR_KERNEL_TABLE(ns)                                                         \
-  CpuKernels {                                                                            \
-    #ns, ns::RmsNorm, ns::LayerNorm, ns::QuantiseGroups, ns::QuantiseRow, ns::Rope,       \
-        ns::Linear, ns::SwiGlu, ns::FloatLinear, ns::WeightedSum, ns::AddRow,             \
-        ns::IndexScores, ns::AttendSplit, ns::MergeSplits                                 \
+#define HILLSTAR_KERNEL_TABLE(ns)                                                               \
+  CpuKernels {                                                                                  \
+#ns, ns::RmsNorm, ns::LayerNorm, ns::QuantiseGroups, ns::QuantiseRow, ns::Rope, ns::Linear, \
+        ns::SwiGlu, ns::FloatLinear, ns::WeightedSum, ns::AddRow, ns::IndexScores,              \
+        ns::AttendSplit, ns::MergeSplits                                                        \
   }
 
 constexpr CpuKernels kReference = HILLSTAR_KERNEL_TABLE(reference);

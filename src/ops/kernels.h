@@ -15,21 +15,21 @@
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
 
-#define HILLSTAR_DECLARE_KERNELS(level)             \
-  namespace level {                                 \
-  bool RmsNorm(const NormSlice& s);                 \
-  bool LayerNorm(const NormSlice& s);               \
+#define HILLSTAR_DECLARE_KERNELS(level)              \
+  namespace level {                                  \
+  bool RmsNorm(const NormSlice& s);                  \
+  bool LayerNorm(const NormSlice& s);                \
   bool QuantiseGroups(const QuantiseGroupsSlice& s); \
-  bool QuantiseRow(const QuantiseRowSlice& s);      \
-  void Rope(const RopeSlice& s);                    \
-  void Linear(const LinearSlice& s);                \
-  void SwiGlu(const SwiGluSlice& s);                \
-  void FloatLinear(const FloatLinearSlice& s);      \
-  void WeightedSum(const WeightedSumSlice& s);      \
-  void AddRow(float* x, const float* y, int64_t n); \
-  void IndexScores(const IndexScoreSlice& s);       \
-  void AttendSplit(const AttentionSplit& s);        \
-  void MergeSplits(const AttentionMerge& s);        \
+  bool QuantiseRow(const QuantiseRowSlice& s);       \
+  void Rope(const RopeSlice& s);                     \
+  void Linear(const LinearSlice& s);                 \
+  void SwiGlu(const SwiGluSlice& s);                 \
+  void FloatLinear(const FloatLinearSlice& s);       \
+  void WeightedSum(const WeightedSumSlice& s);       \
+  void AddRow(float* x, const float* y, int64_t n);  \
+  void IndexScores(const IndexScoreSlice& s);        \
+  void AttendSplit(const AttentionSplit& s);         \
+  void MergeSplits(const AttentionMerge& s);         \
   }
 
 namespace hillstar {

@@ -1,6 +1,6 @@
 // The operations that the forward pass is written against; a backend supplies them. All pointers
-// are to the backend's memory (AllocFloats and friends give it). One thread calls an Ops; calls take
-// effect in order; results may be read on the host after Finish().
+// are to the backend's memory (AllocFloats and friends give it). One thread calls an Ops; calls
+// take effect in order; results may be read on the host after Finish().
 //
 // Shapes: T tokens of a step. A value that is not finite is remembered with its token, see
 // FirstBadToken; what is computed from it is undefined.
@@ -46,8 +46,8 @@ struct Selection {
   int64_t max_keys = 0;
 };
 
-// A matrix of heads inside rows of floats: head h of token t begins at data + t * token_stride + h *
-// head_stride.
+// A matrix of heads inside rows of floats: head h of token t begins at data + t * token_stride + h
+// * head_stride.
 struct HeadRows {
   const float* data = nullptr;
   int64_t token_stride = 0;
@@ -56,7 +56,7 @@ struct HeadRows {
 
 struct QueryShape {
   int64_t num_heads = 0;
-  int64_t nope = 0;   // or the part that RoPE leaves alone
+  int64_t nope = 0;  // or the part that RoPE leaves alone
   int64_t rope = 0;
   int64_t latent = 0;
 };

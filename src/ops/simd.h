@@ -29,10 +29,18 @@ inline constexpr int kLanes = 16;
 
 #if defined(__AVX512VNNI__)
 
-struct F32 { __m512 v; };
-struct I32 { __m512i v; };
-struct Bytes { __m512i v; };  // 64 bytes: lane r holds bytes 4r..4r+3
-struct Quad { __m512i v; };   // four int8 for every lane
+struct F32 {
+  __m512 v;
+};
+struct I32 {
+  __m512i v;
+};
+struct Bytes {
+  __m512i v;
+};  // 64 bytes: lane r holds bytes 4r..4r+3
+struct Quad {
+  __m512i v;
+};  // four int8 for every lane
 
 SIMD_INLINE F32 Load(const float* p) { return {_mm512_loadu_ps(p)}; }
 SIMD_INLINE void Store(float* p, F32 a) { _mm512_storeu_ps(p, a.v); }
@@ -62,7 +70,9 @@ SIMD_INLINE I32 SetInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 template <int kBits>
-SIMD_INLINE I32 ShiftLeft(I32 a) { return {_mm512_slli_epi32(a.v, kBits)}; }
+SIMD_INLINE I32 ShiftLeft(I32 a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
 SIMD_INLINE F32 AsFloat(I32 a) { return {_mm512_castsi512_ps(a.v)}; }
 // The low byte of every lane to 16 bytes.
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
@@ -70,9 +80,7 @@ SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
 }
 SIMD_INLINE Bytes LoadBytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 SIMD_INLINE void StoreAll(uint8_t* p, Bytes a) { _mm512_storeu_si512(p, a.v); }
-SIMD_INLINE Bytes LowNibbles(Bytes a) {
-  return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))};
-}
+SIMD_INLINE Bytes LowNibbles(Bytes a) { return {_mm512_and_si512(a.v, _mm512_set1_epi8(15))}; }
 SIMD_INLINE Bytes HighNibbles(Bytes a) {
   return {_mm512_and_si512(_mm512_srli_epi16(a.v, 4), _mm512_set1_epi8(15))};
 }
@@ -88,13 +96,21 @@ SIMD_INLINE float Largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
 
 #elif defined(__AVX2__)
 
-struct F32 { __m256 v[2]; };
-struct I32 { __m256i v[2]; };
-struct Bytes { __m256i v[2]; };
-struct Quad { __m256i even, odd; };  // bytes 0 and 2, 1 and 3, as int16
+struct F32 {
+  __m256 v[2];
+};
+struct I32 {
+  __m256i v[2];
+};
+struct Bytes {
+  __m256i v[2];
+};
+struct Quad {
+  __m256i even, odd;
+};  // bytes 0 and 2, 1 and 3, as int16
 
-#define SIMD_BOTH(type, expression) \
-  type r;                           \
+#define SIMD_BOTH(type, expression)                \
+  type r;                                          \
   for (int h = 0; h < 2; ++h) r.v[h] = expression; \
   return r
 
@@ -113,9 +129,7 @@ SIMD_INLINE F32 Fma(F32 a, F32 b, F32 c) {
 }
 SIMD_INLINE F32 Max(F32 a, F32 b) { SIMD_BOTH(F32, _mm256_max_ps(a.v[h], b.v[h])); }
 SIMD_INLINE F32 Min(F32 a, F32 b) { SIMD_BOTH(F32, _mm256_min_ps(a.v[h], b.v[h])); }
-SIMD_INLINE F32 Abs(F32 a) {
-  SIMD_BOTH(F32, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v[h]));
-}
+SIMD_INLINE F32 Abs(F32 a) { SIMD_BOTH(F32, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v[h])); }
 SIMD_INLINE F32 Rint(F32 a) {
   SIMD_BOTH(F32, _mm256_round_ps(a.v[h], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -125,8 +139,7 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
   SIMD_BOTH(F32, _mm256_and_ps(_mm256_cmp_ps(x.v[h], _mm256_set1_ps(limit), _CMP_NLT_UQ), a.v[h]));
 }
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
-  SIMD_BOTH(F32,
-            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h))));
+  SIMD_BOTH(F32, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h))));
 }
 SIMD_INLINE I32 LoadInt(const int32_t* p) {
   SIMD_BOTH(I32, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8 * h)));
@@ -139,7 +152,9 @@ SIMD_INLINE I32 SetInt(int32_t x) { SIMD_BOTH(I32, _mm256_set1_epi32(x)); }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_add_epi32(a.v[h], b.v[h])); }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_sub_epi32(a.v[h], b.v[h])); }
 template <int kBits>
-SIMD_INLINE I32 ShiftLeft(I32 a) { SIMD_BOTH(I32, _mm256_slli_epi32(a.v[h], kBits)); }
+SIMD_INLINE I32 ShiftLeft(I32 a) {
+  SIMD_BOTH(I32, _mm256_slli_epi32(a.v[h], kBits));
+}
 SIMD_INLINE F32 AsFloat(I32 a) { SIMD_BOTH(F32, _mm256_castsi256_ps(a.v[h])); }
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
   alignas(32) int32_t lanes[kLanes];
@@ -173,8 +188,8 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
   for (int h = 0; h < 2; ++h) {
     const __m256i even = _mm256_and_si256(u.v[h], _mm256_set1_epi16(255));
     const __m256i odd = _mm256_srli_epi16(u.v[h], 8);
-    const __m256i sum = _mm256_add_epi32(_mm256_madd_epi16(even, x.even),
-                                         _mm256_madd_epi16(odd, x.odd));
+    const __m256i sum =
+        _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd));
     acc.v[h] = _mm256_add_epi32(acc.v[h], sum);
   }
   return acc;
@@ -189,13 +204,21 @@ SIMD_INLINE float Largest(F32 a) {
 
 #else
 
-struct F32 { float v[kLanes]; };
-struct I32 { int32_t v[kLanes]; };
-struct Bytes { uint8_t v[4 * kLanes]; };
-struct Quad { int8_t v[4]; };
+struct F32 {
+  float v[kLanes];
+};
+struct I32 {
+  int32_t v[kLanes];
+};
+struct Bytes {
+  uint8_t v[4 * kLanes];
+};
+struct Quad {
+  int8_t v[4];
+};
 
-#define SIMD_EACH(type, expression) \
-  type r;                           \
+#define SIMD_EACH(type, expression)                     \
+  type r;                                               \
   for (int i = 0; i < kLanes; ++i) r.v[i] = expression; \
   return r
 
@@ -209,9 +232,7 @@ SIMD_INLINE F32 Add(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] + b.v[i]); }
 SIMD_INLINE F32 Sub(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] - b.v[i]); }
 SIMD_INLINE F32 Mul(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] * b.v[i]); }
 SIMD_INLINE F32 Div(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] / b.v[i]); }
-SIMD_INLINE F32 Fma(F32 a, F32 b, F32 c) {
-  SIMD_EACH(F32, __builtin_fmaf(a.v[i], b.v[i], c.v[i]));
-}
+SIMD_INLINE F32 Fma(F32 a, F32 b, F32 c) { SIMD_EACH(F32, __builtin_fmaf(a.v[i], b.v[i], c.v[i])); }
 SIMD_INLINE F32 Max(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 SIMD_INLINE F32 Min(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 SIMD_INLINE F32 Abs(F32 a) { SIMD_EACH(F32, __builtin_fabsf(a.v[i])); }
@@ -241,7 +262,9 @@ SIMD_INLINE I32 SetInt(int32_t x) { SIMD_EACH(I32, x); }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) + Bits(b.v[i]))); }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) - Bits(b.v[i]))); }
 template <int kBits>
-SIMD_INLINE I32 ShiftLeft(I32 a) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) << kBits)); }
+SIMD_INLINE I32 ShiftLeft(I32 a) {
+  SIMD_EACH(I32, Wrap(Bits(a.v[i]) << kBits));
+}
 SIMD_INLINE F32 AsFloat(I32 a) {
   F32 r;
   std::memcpy(r.v, a.v, sizeof r.v);
@@ -256,8 +279,8 @@ SIMD_INLINE Bytes LoadBytes(const uint8_t* p) {
   return r;
 }
 SIMD_INLINE void StoreAll(uint8_t* p, Bytes a) { std::memcpy(p, a.v, sizeof a.v); }
-#define SIMD_EACH_BYTE(expression) \
-  Bytes r;                         \
+#define SIMD_EACH_BYTE(expression)                                                \
+  Bytes r;                                                                        \
   for (int i = 0; i < 4 * kLanes; ++i) r.v[i] = static_cast<uint8_t>(expression); \
   return r
 SIMD_INLINE Bytes LowNibbles(Bytes a) { SIMD_EACH_BYTE(a.v[i] & 15); }

@@ -23,7 +23,7 @@ struct AttentionPartial {
 struct AttentionQuery {
   const int8_t* hi = nullptr;           // [heads, padded]
   const int8_t* lo = nullptr;           // [heads, padded]
-  const float* latent_scale = nullptr;  // [heads]: scale / 65536 * softmax scale
+  const float* latent_scale = nullptr;  // [heads]: scale / 256 * softmax scale
   const float* rope_scale = nullptr;    // [heads]: likewise
   int64_t num_keys = 0;                 // of this split, 0..256; 0: nothing is written
   AttentionPartial* out = nullptr;      // [heads]
@@ -31,10 +31,10 @@ struct AttentionQuery {
 
 // For heads [first_head, first_head + num_heads) and keys list[0..num_keys) of each query:
 //   score = fma(latent_dot, latent_scale * key_latent_scale,
-//               rope_dot * (rope_scale * key_rope_scale)), dots by FoldSums of exact integers;
+//               rope_dot * (rope_scale * key_rope_scale)), dots are float(PlaneProduct);
 //   per chunk of 64 keys: m' = max(m, scores); p = exp(score - m'); l = l * a + sum(p), a = exp(m -
-//   m'); w = p * key_latent_scale as two planes with one scale; values = fma(FoldSums(w . latents),
-//   w_scale / 65536, values * a). The first chunk starts without m, l and values.
+//   m'); w = p * key_latent_scale as two planes with one scale; values = fma(float(PlaneProduct(w,
+//   latents)), w_scale / 256, values * a). The first chunk starts without m, l and values.
 // A largest score that is not finite makes the sum NaN. The queries share one list, each seeing its
 // first num_keys entries.
 //   list: int32, or null for positions first_key, first_key + 1, ...

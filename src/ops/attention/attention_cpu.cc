@@ -6,18 +6,16 @@
 namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
-// Vectors whose sums are built side by side: four planes pairs each, as many as registers hold.
+// A vector of 16 rows serves several heads, and a head several vectors, while their sums stay in
+// registers: the panels come from the second-level cache, whose reads would be the limit.
 #if defined(__AVX512VNNI__)
-constexpr int kBlock = 4;
+constexpr int kHeads = 4;
+constexpr int kRows = 2;
 #else
-constexpr int kBlock = 1;
+constexpr int kHeads = 1;
+constexpr int kRows = 1;
 #endif
 constexpr int64_t kKeyVectors = kChunkKeys / kLanes;
-constexpr int32_t kOffset = 128 * 257;  // of a two-plane value whose bytes carry 128 each
-
-struct Sums {
-  I32 high, low;
-};
 
 SIMD_INLINE int32_t PlaneSum(const int8_t* x, int64_t n) {
   int32_t sum = 0;
@@ -25,101 +23,127 @@ SIMD_INLINE int32_t PlaneSum(const int8_t* x, int64_t n) {
   return sum;
 }
 
-// sums[r] = products of kRows vectors (16 rows each, `row_bytes` apart) with one two-plane x over
-// num_quads quads (`quad_bytes` apart). Integer sums may wrap; the true values fit.
-template <int kRows>
-SIMD_INLINE void DotPairs(const uint8_t* panel, int64_t row_bytes, int64_t quad_bytes,
-                          const int8_t* hi, const int8_t* lo, int64_t num_quads, Sums* sums) {
-  I32 hh[kRows], hl[kRows], lh[kRows], ll[kRows];
-  for (int r = 0; r < kRows; ++r) hh[r] = hl[r] = lh[r] = ll[r] = SetInt(0);
-  for (int64_t q = 0; q < num_quads; ++q, panel += quad_bytes) {
-    const Quad high = Broadcast(hi + 4 * q), low = Broadcast(lo + 4 * q);
-    for (int r = 0; r < kRows; ++r) {
-      const Bytes u = LoadBytes(panel + r * row_bytes);
-      hh[r] = Dot4(hh[r], u, high);
-      lh[r] = Dot4(lh[r], u, low);
-      const Bytes v = LoadBytes(panel + r * row_bytes + kVector);
-      hl[r] = Dot4(hl[r], v, high);
-      ll[r] = Dot4(ll[r], v, low);
-    }
-  }
-  for (int r = 0; r < kRows; ++r) {
-    sums[r] = {AddInt(ShiftLeft<8>(hh[r]), hl[r]), AddInt(ShiftLeft<8>(lh[r]), ll[r])};
-  }
+// What bytes that carry 128 each add to a PlaneProduct with x.
+SIMD_INLINE int32_t Offset(const int8_t* hi, const int8_t* lo, int64_t n) {
+  return 128 * (257 * PlaneSum(hi, n) + PlaneSum(lo, n));
 }
 
-SIMD_INLINE F32 Fold(const Sums& sums, int32_t high_offset, int32_t low_offset) {
-  return Fma(Set(256.0f), ToFloat(SubInt(sums.high, SetInt(high_offset))),
-             ToFloat(SubInt(sums.low, SetInt(low_offset))));
+// Two planes of one head's query or weights.
+struct Operand {
+  const int8_t* hi;
+  const int8_t* lo;
+  int32_t offset;
+};
+
+// product[h][r] = PlaneProduct of operand h and vector r of a panel (16 rows each, `row_bytes`
+// apart) over num_quads quads (`quad_bytes` apart). Integer sums may wrap; the true values fit.
+template <int kNumHeads, int kNumRows>
+SIMD_INLINE void DotPanel(const uint8_t* panel, int64_t row_bytes, int64_t quad_bytes,
+                          int64_t num_quads, const Operand* x,
+                          F32 (&product)[kNumHeads][kNumRows]) {
+  I32 high[kNumHeads][kNumRows], cross[kNumHeads][kNumRows];
+  for (int h = 0; h < kNumHeads; ++h) {
+    for (int r = 0; r < kNumRows; ++r) high[h][r] = cross[h][r] = SetInt(0);
+  }
+  for (int64_t q = 0; q < num_quads; ++q, panel += quad_bytes) {
+    Bytes u[kNumRows], v[kNumRows];
+    for (int r = 0; r < kNumRows; ++r) {
+      u[r] = LoadBytes(panel + r * row_bytes);
+      v[r] = LoadBytes(panel + r * row_bytes + kVector);
+    }
+    for (int h = 0; h < kNumHeads; ++h) {
+      const Quad hi = Broadcast(x[h].hi + 4 * q), lo = Broadcast(x[h].lo + 4 * q);
+      for (int r = 0; r < kNumRows; ++r) {
+        high[h][r] = Dot4(high[h][r], u[r], hi);
+        cross[h][r] = Dot4(cross[h][r], v[r], hi);
+        cross[h][r] = Dot4(cross[h][r], u[r], lo);
+      }
+    }
+  }
+  for (int h = 0; h < kNumHeads; ++h) {
+    const I32 offset = SetInt(x[h].offset);
+    for (int r = 0; r < kNumRows; ++r) {
+      product[h][r] = ToFloat(SubInt(AddInt(ShiftLeft<8>(high[h][r]), cross[h][r]), offset));
+    }
+  }
 }
 
 struct Head {
-  const int8_t* hi;
-  const int8_t* lo;
+  Operand latent, rope;
   float latent_scale, rope_scale;
-  int32_t latent_sum[2], rope_sum[2];  // of both planes, times the keys' offset
+  AttentionPartial* out;
 };
 
 Head MakeHead(const AttentionSplit& s, const AttentionQuery& q, int64_t head) {
-  const int64_t padded = s.layout.padded(), latent = s.layout.padded_latent();
-  const int8_t *hi = q.hi + head * padded, *lo = q.lo + head * padded;
-  return {hi,
-          lo,
+  const int64_t latent = s.layout.padded_latent(), rope = s.layout.padded_rope();
+  const int8_t *hi = q.hi + head * s.layout.padded(), *lo = q.lo + head * s.layout.padded();
+  return {{hi, lo, Offset(hi, lo, latent)},
+          {hi + latent, lo + latent, Offset(hi + latent, lo + latent, rope)},
           q.latent_scale[head],
           q.rope_scale[head],
-          {PlaneSum(hi, latent) * kOffset, PlaneSum(lo, latent) * kOffset},
-          {PlaneSum(hi + latent, padded - latent) * kOffset,
-           PlaneSum(lo + latent, padded - latent) * kOffset}};
+          &q.out[head]};
 }
 
-template <int kRows>
-SIMD_INLINE void ScoreGroups(const AttentionSplit& s, const ChunkPanels& c, const Head& head,
-                             int64_t group, F32* scores) {
-  const int64_t latent = s.layout.padded_latent(), rope = s.layout.padded_rope();
-  Sums a[kRows], b[kRows];
+struct Scores {
+  F32 v[kKeyVectors];
+};
+
+template <int kNumHeads, int kNumRows>
+SIMD_INLINE void ScoreGroups(const AttentionSplit& s, const ChunkPanels& c, const Head* heads,
+                             int64_t group, Scores* scores) {
+  const int64_t latent_quads = s.layout.padded_latent() / 4;
+  Operand latent[kNumHeads], rope[kNumHeads];
+  for (int h = 0; h < kNumHeads; ++h) {
+    latent[h] = heads[h].latent;
+    rope[h] = heads[h].rope;
+  }
   const uint8_t* panel = c.score_group(group);
-  DotPairs<kRows>(panel, c.score_group_bytes, kPairBytes, head.hi, head.lo, latent / 4, a);
-  DotPairs<kRows>(panel + latent / 4 * kPairBytes, c.score_group_bytes, kPairBytes,
-                  head.hi + latent, head.lo + latent, rope / 4, b);
-  for (int r = 0; r < kRows; ++r) {
+  F32 a[kNumHeads][kNumRows], b[kNumHeads][kNumRows];
+  DotPanel<kNumHeads, kNumRows>(panel, c.score_group_bytes, kPairBytes, latent_quads, latent, a);
+  DotPanel<kNumHeads, kNumRows>(panel + latent_quads * kPairBytes, c.score_group_bytes, kPairBytes,
+                                s.layout.padded_rope() / 4, rope, b);
+  for (int r = 0; r < kNumRows; ++r) {
     const int64_t key = (group + r) * kLanes;
-    const F32 latent_scale = Mul(Set(head.latent_scale), Load(c.latent_scale + key));
-    const F32 rope_scale = Mul(Set(head.rope_scale), Load(c.rope_scale + key));
-    const F32 rope_part =
-        Mul(Fold(b[r], head.rope_sum[0], head.rope_sum[1]), rope_scale);
-    scores[group + r] =
-        Fma(Fold(a[r], head.latent_sum[0], head.latent_sum[1]), latent_scale, rope_part);
+    const F32 key_latent = Load(c.latent_scale + key), key_rope = Load(c.rope_scale + key);
+    for (int h = 0; h < kNumHeads; ++h) {
+      const F32 latent_scale = Mul(Set(heads[h].latent_scale), key_latent);
+      const F32 rope_scale = Mul(Set(heads[h].rope_scale), key_rope);
+      scores[h].v[group + r] = Fma(a[h][r], latent_scale, Mul(b[h][r], rope_scale));
+    }
   }
 }
 
 // Scores of the chunk's first n keys; the others become -infinity.
-void ScoreChunk(const AttentionSplit& s, const ChunkPanels& c, const Head& head, int64_t n,
-                F32* scores) {
+template <int kNumHeads>
+void ScoreChunk(const AttentionSplit& s, const ChunkPanels& c, const Head* heads, int64_t n,
+                Scores* scores) {
   const int64_t num_groups = (n + kLanes - 1) / kLanes;
   int64_t group = 0;
-  for (; group + kBlock <= num_groups; group += kBlock) {
-    ScoreGroups<kBlock>(s, c, head, group, scores);
+  for (; group + kRows <= num_groups; group += kRows) {
+    ScoreGroups<kNumHeads, kRows>(s, c, heads, group, scores);
   }
-  for (; group < num_groups; ++group) ScoreGroups<1>(s, c, head, group, scores);
-  const F32 nothing = Set(-__builtin_inff());
-  for (; group < kKeyVectors; ++group) scores[group] = nothing;
-  if (n % kLanes != 0) {
+  for (; group < num_groups; ++group) ScoreGroups<kNumHeads, 1>(s, c, heads, group, scores);
+  for (int h = 0; h < kNumHeads; ++h) {
+    F32* v = scores[h].v;
+    for (int64_t g = num_groups; g < kKeyVectors; ++g) v[g] = Set(-__builtin_inff());
+    if (n % kLanes == 0) continue;
     float lanes[kLanes];
-    Store(lanes, scores[n / kLanes]);
+    Store(lanes, v[n / kLanes]);
     for (int64_t i = n % kLanes; i < kLanes; ++i) lanes[i] = -__builtin_inff();
-    scores[n / kLanes] = Load(lanes);
+    v[n / kLanes] = Load(lanes);
   }
 }
 
 struct Weights {
   int8_t hi[kChunkKeys];
   int8_t lo[kChunkKeys];
-  float scale;  // / 65536
+  float scale;  // / 256
   float decay;  // of what earlier chunks gave
 };
 
 // Turns scores into two-plane weights of the values and updates largest and sum.
-Weights Soften(const F32* scores, const ChunkPanels& c, bool first, AttentionPartial* out) {
+Weights Soften(const Scores& chunk, const ChunkPanels& c, bool first, AttentionPartial* out) {
+  const F32* scores = chunk.v;
   const F32 top = Max(Max(scores[0], scores[1]), Max(scores[2], scores[3]));
   float largest = Largest(top) + 0.0f;  // +0 where zeros of both signs are the largest
   if (!first && out->largest > largest) largest = out->largest;
@@ -131,10 +155,10 @@ Weights Soften(const F32* scores, const ChunkPanels& c, bool first, AttentionPar
   const float sum = TreeSum(Add(Add(Add(p[0], p[1]), p[2]), p[3]));
   Weights weights;
   bool finite = true;
-  weights.scale = QuantiseLanes(
-                      kChunkKeys, [&](int64_t i) { return w[i / kLanes]; }, weights.hi, weights.lo,
-                      &finite) *
-                  0x1p-16f;
+  weights.scale =
+      QuantiseLanes(
+          kChunkKeys, [&](int64_t i) { return w[i / kLanes]; }, weights.hi, weights.lo, &finite) *
+      0x1p-8f;
   float before[kLanes];
   Store(before, Exp(Set(first ? 0.0f : out->largest - largest)));
   weights.decay = before[0];
@@ -144,37 +168,48 @@ Weights Soften(const F32* scores, const ChunkPanels& c, bool first, AttentionPar
   return weights;
 }
 
-template <int kRows>
-SIMD_INLINE void AddValueVectors(const uint8_t* panel, const Weights& w, const int32_t* offset,
-                                 int64_t num_quads, bool first, float* values) {
-  Sums sums[kRows];
-  DotPairs<kRows>(panel, kPairBytes, 4 * kPairBytes, w.hi, w.lo, num_quads, sums);
-  const F32 scale = Set(w.scale), decay = Set(w.decay);
-  for (int r = 0; r < kRows; ++r) {
-    const F32 sum = Fold(sums[r], offset[0], offset[1]);
-    float* at = values + r * kLanes;
-    Store(at, first ? Mul(sum, scale) : Fma(sum, scale, Mul(Load(at), decay)));
+// Values of the chunk, weighted: bytes beyond the last key meet weights of zero.
+template <int kNumHeads>
+void AddValues(const ChunkPanels& c, const Weights* w, int64_t n, bool first, int64_t latent,
+               const Head* heads) {
+  Operand x[kNumHeads];
+  for (int h = 0; h < kNumHeads; ++h) {
+    x[h] = {w[h].hi, w[h].lo, Offset(w[h].hi, w[h].lo, kChunkKeys)};
+  }
+  for (int64_t at = 0; at < latent; at += kRows * kLanes) {
+    const uint8_t* panel = c.value_block(at / kBlockDims) + at % kBlockDims / kLanes * kPairBytes;
+    F32 sum[kNumHeads][kRows];
+    DotPanel<kNumHeads, kRows>(panel, kPairBytes, 4 * kPairBytes, (n + 3) / 4, x, sum);
+    for (int h = 0; h < kNumHeads; ++h) {
+      const F32 scale = Set(w[h].scale), decay = Set(w[h].decay);
+      for (int r = 0; r < kRows; ++r) {
+        float* values = heads[h].out->values + at + r * kLanes;
+        Store(values,
+              first ? Mul(sum[h][r], scale) : Fma(sum[h][r], scale, Mul(Load(values), decay)));
+      }
+    }
   }
 }
 
-void AddValues(const ChunkPanels& c, const Weights& w, int64_t n, bool first, int64_t latent,
-               float* values) {
-  // Bytes beyond the last quad's keys meet weights of zero.
-  const int32_t offset[2] = {PlaneSum(w.hi, kChunkKeys) * kOffset,
-                             PlaneSum(w.lo, kChunkKeys) * kOffset};
-  const int64_t num_quads = (n + 3) / 4;
-  for (int64_t block = 0; block * kBlockDims < latent; ++block) {
-    for (int64_t v = 0; v < 4; v += kBlock) {
-      AddValueVectors<kBlock>(c.value_block(block) + v * kPairBytes, w, offset, num_quads, first,
-                              values + block * kBlockDims + v * kLanes);
-    }
+template <int kNumHeads>
+void AddChunk(const AttentionSplit& s, const ChunkPanels& c, const AttentionQuery& q,
+              int64_t first_head, int64_t first_key) {
+  const int64_t left = q.num_keys - first_key;
+  const int64_t n = left < kChunkKeys ? left : kChunkKeys;
+  Head heads[kNumHeads];
+  Scores scores[kNumHeads];
+  Weights weights[kNumHeads];
+  for (int h = 0; h < kNumHeads; ++h) heads[h] = MakeHead(s, q, first_head + h);
+  ScoreChunk<kNumHeads>(s, c, heads, n, scores);
+  for (int h = 0; h < kNumHeads; ++h) {
+    weights[h] = Soften(scores[h], c, first_key == 0, heads[h].out);
   }
+  AddValues<kNumHeads>(c, weights, n, first_key == 0, s.layout.padded_latent(), heads);
 }
 
 }  // namespace
 
 void AttendSplit(const AttentionSplit& s) {
-  const int64_t latent = s.layout.padded_latent();
   ChunkPanels c;
   c.score_group_bytes = s.layout.padded() / 4 * kPairBytes;
   c.scores = s.panels;
@@ -187,16 +222,11 @@ void AttendSplit(const AttentionSplit& s) {
     const int64_t count = most - first < kChunkKeys ? most - first : kChunkKeys;
     BuildPanels(s, first, count, &c);
     for (int64_t i = 0; i < s.num_queries; ++i) {
-      const AttentionQuery& q = s.queries[i];
-      const int64_t left = q.num_keys - first;
-      if (left <= 0) continue;
-      const int64_t n = left < kChunkKeys ? left : kChunkKeys;
-      for (int64_t h = s.first_head; h < s.first_head + s.num_heads; ++h) {
-        F32 scores[kKeyVectors];
-        ScoreChunk(s, c, MakeHead(s, q, h), n, scores);
-        const Weights w = Soften(scores, c, first == 0, &q.out[h]);
-        AddValues(c, w, n, first == 0, latent, q.out[h].values);
-      }
+      if (s.queries[i].num_keys <= first) continue;
+      int64_t h = s.first_head;
+      const int64_t end = s.first_head + s.num_heads;
+      for (; h + kHeads <= end; h += kHeads) AddChunk<kHeads>(s, c, s.queries[i], h, first);
+      for (; h < end; ++h) AddChunk<1>(s, c, s.queries[i], h, first);
     }
   }
 }

@@ -22,7 +22,8 @@ struct ExactKey {
   double score = 0;
   double score_error = 0;
   double scale = 0;             // of the latent planes
-  std::vector<double> latents;  // integers
+  std::vector<double> latents;  // in units of the scale
+  std::vector<double> low;      // the low planes, likewise
 };
 
 double ReadFloat(const uint8_t* at) {
@@ -31,21 +32,28 @@ double ReadFloat(const uint8_t* at) {
   return double{value};
 }
 
-// The exact dot product of n two-plane values; *magnitude = 256 |high sum| + |low sum|.
-double ExactDot(const int8_t* hi, const int8_t* lo, const uint8_t* key_hi, const uint8_t* key_lo,
-                int64_t n, double* magnitude) {
-  double high = 0, low = 0;
+// Two-plane rows: the whole product in units of 1 / 256 of the scales' product, and the part
+// sum(lo lo) of it that PlaneProduct leaves out.
+struct ExactProduct {
+  double whole = 0;
+  double left_out = 0;
+
+  double rounded() const { return std::fabs(whole - left_out); }
+};
+
+ExactProduct ExactDot(const int8_t* hi, const int8_t* lo, const uint8_t* key_hi,
+                      const uint8_t* key_lo, int64_t n) {
+  ExactProduct product;
   for (int64_t i = 0; i < n; ++i) {
-    const double key = 256.0 * static_cast<int8_t>(key_hi[i]) + static_cast<int8_t>(key_lo[i]);
-    high += hi[i] * key;
-    low += lo[i] * key;
+    const double low = static_cast<int8_t>(key_lo[i]) / 256.0;
+    product.whole += (256.0 * hi[i] + lo[i]) * (static_cast<int8_t>(key_hi[i]) + low);
+    product.left_out += lo[i] * low;
   }
-  *magnitude = 256 * std::fabs(high) + std::fabs(low);
-  return 256 * high + low;
+  return product;
 }
 
-// score = fma(F(latent), q * k, F(rope) * (q' * k')), F with two roundings on its magnitude, each
-// product of scales with one, the rope term's product with one and the last fma with one: at most 5.
+// score = fma(float(latent), q * k, float(rope) * (q' * k')): the rope term has four roundings (the
+// conversion, two products, the fma), the latent term three. What the dots leave out comes on top.
 ExactKey MakeKey(const AttentionInputs& in, int64_t query, int64_t head, int64_t pos) {
   const KvRowLayout& layout = in.layout();
   const AttentionQuery q = in.Query(query, 1, nullptr);
@@ -56,32 +64,35 @@ ExactKey MakeKey(const AttentionInputs& in, int64_t query, int64_t head, int64_t
   key.scale = ReadFloat(row + layout.latent_scale());
   const double latent_scale = double{q.latent_scale[head]} * key.scale;
   const double rope_scale = double{q.rope_scale[head]} * ReadFloat(row + layout.rope_scale());
-  double a, b;
-  key.score = latent_scale * ExactDot(hi, lo, row + layout.latent_hi(), row + layout.latent_lo(),
-                                      latent, &a) +
-              rope_scale * ExactDot(hi + latent, lo + latent, row + layout.rope_hi(),
-                                    row + layout.rope_lo(), layout.padded_rope(), &b);
-  key.score_error = 5 * kU * (latent_scale * a + rope_scale * b);
+  const ExactProduct a =
+      ExactDot(hi, lo, row + layout.latent_hi(), row + layout.latent_lo(), latent);
+  const ExactProduct b = ExactDot(hi + latent, lo + latent, row + layout.rope_hi(),
+                                  row + layout.rope_lo(), layout.padded_rope());
+  key.score = latent_scale * a.whole + rope_scale * b.whole;
+  key.score_error = latent_scale * (std::fabs(a.left_out) + 4 * kU * a.rounded()) +
+                    rope_scale * (std::fabs(b.left_out) + 4 * kU * b.rounded());
   for (int64_t d = 0; d < layout.latent; ++d) {
-    key.latents.push_back(256.0 * static_cast<int8_t>(row[layout.latent_hi() + d]) +
-                          static_cast<int8_t>(row[layout.latent_lo() + d]));
+    key.low.push_back(static_cast<int8_t>(row[layout.latent_lo() + d]) / 256.0);
+    key.latents.push_back(static_cast<int8_t>(row[layout.latent_hi() + d]) + key.low.back());
   }
   return key;
 }
 
 // With m the largest score and p = exp(score - m), all in exact arithmetic, the reference computes
-// num / den, num = sum p k V (k: the row's scale, V: its integer latent), den = sum p, both times
+// num / den, num = sum p k V (k: the row's scale, V: its latent
+// hi + lo / 256), den = sum p, both times
 // one common factor that cancels.
 //
-// Relative error of p: the score's error; each subtraction before an exp rounds, together by at most
+// Relative error of p: the score's error; each subtraction before an exp rounds, together by at
+// most
 //   u |score - m| since the arguments telescope; one exp of its own, 3 of later chunks, one of its
 //   split and one for every later split, each with kExpError and one multiplication:
 //   eta = score_error + u |score - m| + (5 + splits) (kExpError + u).
 //   Arguments below -87 give 0 instead of less than 2^-125.
 // num: w = p k rounds once; two planes with the chunk's scale cost at most 1.01 steps of
-//   (largest w of the chunk) / 127 / 256 (half a step but where lo is cut); F of the value sums
-//   rounds twice relative to sum (256 |hi| + |lo|) |V| <= 3 sum |256 hi + lo| |V|, which counts as
-//   6; one fma, two roundings for each of 3 later chunks, two for each later split: 14 + 2 splits.
+//   (largest w of the chunk) / 127 / 256 (half a step but where lo is cut); the product with the
+//   values leaves out w.lo V.lo, |w.lo| <= 127 steps; its conversion rounds once, the fma once,
+//   then two roundings for each of 3 later chunks, two for each later split: 9 + 2 splits.
 // den: 3 + 4 additions in Sum64, an fma and a product for each of 3 later chunks, two for each
 //   later split: 13 + 2 splits. The division rounds once.
 struct ExactOutput {
@@ -113,10 +124,11 @@ ExactOutput ExactAttention(const std::vector<ExactKey>& keys) {
     for (size_t i = 0; i < n; ++i) {
       const double v = keys[i].latents[d], term = p[i] * keys[i].scale * v;
       num += term;
-      num_error += std::fabs(term) * (eta[i] + (15 + 2 * splits) * kU) +
-                   std::fabs(v) * (1.01 * step[i] + 0x1p-99);
+      num_error += std::fabs(term) * (eta[i] + (9 + 2 * splits) * kU) +
+                   step[i] * (1.01 * std::fabs(v) + 127 * std::fabs(keys[i].low[d])) +
+                   std::fabs(v) * 0x1p-92;
     }
-    const double value = num / den * 0x1p0;
+    const double value = num / den;
     out.value.push_back(value);
     out.bound.push_back((num_error + std::fabs(value) * den_error) / den * kSecondOrder +
                         std::fabs(value) * kU);
@@ -124,7 +136,6 @@ ExactOutput ExactAttention(const std::vector<ExactKey>& keys) {
   return out;
 }
 
-// The planes of a row mean (scale / 256) * (256 hi + lo), and so does the result.
 void ExpectWithinBound(const AttentionInputs& in, const std::vector<int32_t>& list,
                        const std::string& note, double* worst) {
   const AlignedVector<float> actual = Attend(ReferenceKernels(), in, 0, list, in.heads());
@@ -134,9 +145,8 @@ void ExpectWithinBound(const AttentionInputs& in, const std::vector<int32_t>& li
     for (int32_t pos : list) keys.push_back(MakeKey(in, 0, h, pos));
     const ExactOutput exact = ExactAttention(keys);
     for (size_t d = 0; d < latent; ++d) {
-      const double value = exact.value[d] / 256, bound = exact.bound[d] / 256;
-      const double error =
-          std::fabs(double{actual[static_cast<size_t>(h) * latent + d]} - value);
+      const double value = exact.value[d], bound = exact.bound[d];
+      const double error = std::fabs(double{actual[static_cast<size_t>(h) * latent + d]} - value);
       ASSERT_LE(error, bound) << note << " head " << h << " latent " << d << " value " << value;
       if (bound > 0) *worst = std::max(*worst, error / bound);
     }
@@ -177,7 +187,7 @@ TEST(AttentionExact, OneKeyReturnsItsLatent) {
   const AlignedVector<float> out = Attend(ReferenceKernels(), in, 0, {0}, 1);
   const ExactKey key = MakeKey(in, 0, 0, 0);
   for (size_t d = 0; d < 64; ++d) {
-    const double stored = key.scale / 256 * key.latents[d];
+    const double stored = key.scale * key.latents[d];
     EXPECT_NEAR(double{out[d]}, stored, std::fabs(stored) * 4 * kU) << d;
   }
 }

@@ -16,16 +16,11 @@ float ReadFloat(const uint8_t* at) {
   return value;
 }
 
-// FoldSums of the exact integer products of n two-plane values.
+// PlaneProduct with a row's bytes.
 float Dot(const int8_t* hi, const int8_t* lo, const uint8_t* key_hi, const uint8_t* key_lo,
           int64_t n) {
-  int32_t high = 0, low = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t key = 256 * int8_t(key_hi[i]) + int8_t(key_lo[i]);
-    high += hi[i] * key;
-    low += lo[i] * key;
-  }
-  return FoldSums(high, low);
+  return float(PlaneProduct(hi, lo, reinterpret_cast<const int8_t*>(key_hi),
+                            reinterpret_cast<const int8_t*>(key_lo), n));
 }
 
 float Score(const KvRowLayout& layout, const AttentionQuery& q, int64_t head, const uint8_t* row) {
@@ -69,20 +64,18 @@ void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, in
   int8_t hi[kChunkKeys], lo[kChunkKeys];
   float w_scale;
   QuantiseRow({w, kChunkKeys, kChunkKeys, hi, lo, &w_scale});
-  w_scale *= 0x1p-16f;
+  w_scale *= 0x1p-8f;
   const float decay = first == 0 ? 0.0f : Exp(out.largest - largest);
   out.sum = first == 0 ? Sum64(p) : std::fma(out.sum, decay, Sum64(p));
   if (!std::isfinite(largest)) out.sum = std::numeric_limits<float>::quiet_NaN();
   out.largest = largest;
   for (int64_t d = 0; d < layout.padded_latent(); ++d) {
-    int32_t high = 0, low = 0;
+    int8_t value_hi[kChunkKeys], value_lo[kChunkKeys];
     for (int64_t i = 0; i < n; ++i) {
-      const int32_t value = 256 * int8_t(rows[i][layout.latent_hi() + d]) +
-                            int8_t(rows[i][layout.latent_lo() + d]);
-      high += hi[i] * value;
-      low += lo[i] * value;
+      value_hi[i] = int8_t(rows[i][layout.latent_hi() + d]);
+      value_lo[i] = int8_t(rows[i][layout.latent_lo() + d]);
     }
-    const float sum = FoldSums(high, low);
+    const float sum = float(PlaneProduct(hi, lo, value_hi, value_lo, n));
     out.values[d] = first == 0 ? sum * w_scale : std::fma(sum, w_scale, out.values[d] * decay);
   }
 }

@@ -44,8 +44,8 @@ void RunSplit(const CpuKernels& k, const AttentionInputs& in, const SplitShape& 
     partials.push_back({largest[i], sum[i], values + i * padded});
   }
   for (int64_t q = 0; q < num_queries; ++q) {
-    queries.push_back(in.Query(q, shape.num_keys[static_cast<size_t>(q)],
-                               partials.data() + q * in.heads()));
+    queries.push_back(
+        in.Query(q, shape.num_keys[static_cast<size_t>(q)], partials.data() + q * in.heads()));
   }
   AttentionScratch scratch(in.layout());
   k.attend_split({in.layout(), in.pages(), shape.list, shape.first_key, queries.data(), num_queries,
@@ -58,9 +58,8 @@ void RunSplit(const CpuKernels& k, const AttentionInputs& in, const SplitShape& 
 
 void ExpectSplitAgrees(const AttentionInputs& in, const SplitShape& shape,
                        const std::string& note = "") {
-  ExpectLevelsAgree(Describe(in, shape) + note, [&](const CpuKernels& k, KernelOutputs& out) {
-    RunSplit(k, in, shape, out);
-  });
+  ExpectLevelsAgree(Describe(in, shape) + note,
+                    [&](const CpuKernels& k, KernelOutputs& out) { RunSplit(k, in, shape, out); });
 }
 
 SplitShape AllHeads(const AttentionInputs& in, std::vector<int64_t> num_keys) {
@@ -101,14 +100,15 @@ TEST(Attention, EveryLevelGivesTheSameBits) {
 }
 
 TEST(Attention, QueriesOfDifferentLengthsAndPartsOfTheHeads) {
-  AttentionInputs in(64, 16, 3, 300, 1);
+  AttentionInputs in(64, 16, 6, 300, 1);
   in.Fill(ValueKind::kNormal, ValueKind::kNormal, 8, 0.5f);
   const std::vector<std::vector<int64_t>> lengths = {
-      {0},        {0, 0},       {1, 2},           {65, 64, 63},        {0, 256, 0, 17},
-      {5, 5, 60}, {256, 1, 80}, {64, 0, 128, 65}, {1, 2, 3, 4, 5, 6, 7, 8}};
+      {0},          {0, 0},           {1, 2},
+      {65, 64, 63}, {0, 256, 0, 17},  {5, 5, 60},
+      {256, 1, 80}, {64, 0, 128, 65}, {1, 2, 3, 4, 5, 6, 7, 8}};
   for (const auto& num_keys : lengths) {
-    for (int64_t first = 0; first < 3; ++first) {
-      for (int64_t heads = 0; first + heads <= 3; ++heads) {
+    for (int64_t first = 0; first < 6; ++first) {
+      for (int64_t heads = 0; first + heads <= 6; ++heads) {
         SplitShape shape = AllHeads(in, num_keys);
         shape.first_head = first;
         shape.num_heads = heads;
@@ -145,9 +145,9 @@ TEST(Attention, EveryKindOfValue) {
       if (query_kind == ValueKind::kOutlier && key_kind == ValueKind::kOutlier) continue;
       AttentionInputs in(64, 16, 2, 130, 3);
       in.Fill(query_kind, key_kind, 2, 0.1f);
-      ExpectSplitAgrees(in, AllHeads(in, {130, 70}),
-                        fmt::format(", {} by {}", ValueKindName(query_kind),
-                                    ValueKindName(key_kind)));
+      ExpectSplitAgrees(
+          in, AllHeads(in, {130, 70}),
+          fmt::format(", {} by {}", ValueKindName(query_kind), ValueKindName(key_kind)));
     }
   }
 }
@@ -181,22 +181,20 @@ TEST(Attention, VanishingScoresGiveTheSameBits) {
   }
 }
 
-// 512 latents of 127: the sums of scores and of values (with the keys' offset) at their limits.
+// 512 latents of 127: the products of scores and of values (with the keys' offset) at their limits.
 TEST(Attention, ExtremesOfThePlanesStayExact) {
   for (int query : {-127, 127}) {
     for (int key : {-127, 127}) {
       AttentionInputs in(512, 512, 1, 128, 6);
       in.FillConstant(query, key, 0x1p-20f, 0x1p-24f, 1);
       ExpectSplitAgrees(in, AllHeads(in, {128}), fmt::format(", q {} key {}", query, key));
-      const float d = static_cast<float>(512.0 * query * 257 * key);
-      const double fold = static_cast<float>(256 * double{d} + double{d});
+      const float d = static_cast<float>(512 * query * key * (256 + 1 + 1));
       std::vector<float> values(512);
       AttentionPartial partial{0, 0, values.data()};
       const AttentionQuery q = in.Query(0, 1, &partial);
       AttentionScratch scratch(in.layout());
-      reference::AttendSplit(
-          {in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
-      EXPECT_EQ(partial.largest, static_cast<float>(2 * fold * 0x1p-44));
+      reference::AttendSplit({in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
+      EXPECT_EQ(partial.largest, 2 * d * 0x1p-44f);
     }
   }
 }
@@ -255,8 +253,8 @@ struct Partials {
   Partials(int64_t count, int64_t padded, float apart, TestRandom& random)
       : values(TestValues(ValueKind::kNormal, count * padded, random)) {
     for (int64_t i = 0; i < count; ++i) {
-      partials.push_back({random.Uniform(-apart, apart), random.Uniform(1, 256),
-                          values.data() + i * padded});
+      partials.push_back(
+          {random.Uniform(-apart, apart), random.Uniform(1, 256), values.data() + i * padded});
     }
   }
 };
@@ -268,13 +266,12 @@ TEST(MergeSplits, EveryLevelGivesTheSameBits) {
       for (int64_t stride : {1, 3}) {
         for (float apart : {0.0f, 2.0f, 60.0f, 1000.0f}) {
           const Partials p(num_splits * stride, (latent + 63) / 64 * 64, apart, random);
-          ExpectLevelsAgree(
-              fmt::format("latent {} splits {} stride {} apart {}", latent, num_splits, stride,
-                          apart),
-              [&](const CpuKernels& k, KernelOutputs& out) {
-                k.merge_splits({p.partials.data(), stride, num_splits, latent,
-                                out.Add<float>("out", latent, 1)});
-              });
+          ExpectLevelsAgree(fmt::format("latent {} splits {} stride {} apart {}", latent,
+                                        num_splits, stride, apart),
+                            [&](const CpuKernels& k, KernelOutputs& out) {
+                              k.merge_splits({p.partials.data(), stride, num_splits, latent,
+                                              out.Add<float>("out", latent, 1)});
+                            });
         }
       }
     }

@@ -37,11 +37,12 @@ class AttentionInputs {
     for (size_t h = 0; h < latent_scale_.size(); ++h) {
       int8_t* hi = &q_hi_[h * static_cast<size_t>(layout_.padded())];
       int8_t* lo = &q_lo_[h * static_cast<size_t>(layout_.padded())];
-      const float factor = 0x1p-16f * spread;
+      const float factor = 0x1p-8f * spread;
       const int64_t latent = layout_.padded_latent();
       latent_scale_[h] = Quantise(query_kind, layout_.latent, latent, hi, lo) * factor;
-      rope_scale_[h] = Quantise(query_kind, layout_.rope, layout_.padded_rope(), hi + latent,
-                                lo + latent) * factor;
+      rope_scale_[h] =
+          Quantise(query_kind, layout_.rope, layout_.padded_rope(), hi + latent, lo + latent) *
+          factor;
     }
   }
   // Every plane of every row holds `key`, of every query `query`.
@@ -95,8 +96,8 @@ class AttentionInputs {
   }
   void StorePart(ValueKind kind, int64_t n, int64_t padded, uint8_t* hi, uint8_t* lo,
                  uint8_t* scale_at) {
-    const float scale = Quantise(kind, n, padded, reinterpret_cast<int8_t*>(hi),
-                                 reinterpret_cast<int8_t*>(lo));
+    const float scale =
+        Quantise(kind, n, padded, reinterpret_cast<int8_t*>(hi), reinterpret_cast<int8_t*>(lo));
     std::memcpy(scale_at, &scale, sizeof scale);
   }
 
@@ -113,8 +114,7 @@ class AttentionInputs {
 class AttentionScratch {
  public:
   explicit AttentionScratch(const KvRowLayout& layout)
-      : used_(static_cast<size_t>(AttentionPanelBytes(layout))),
-        bytes_(used_ + 256, kPoisonByte) {}
+      : used_(static_cast<size_t>(AttentionPanelBytes(layout))), bytes_(used_ + 256, kPoisonByte) {}
   ~AttentionScratch() {
     for (size_t i = used_; i < bytes_.size(); ++i) {
       EXPECT_EQ(bytes_[i], kPoisonByte) << "byte " << i - used_ << " behind the scratch";

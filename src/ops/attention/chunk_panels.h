@@ -11,8 +11,8 @@
 
 namespace hillstar::HILLSTAR_LEVEL {
 
-inline constexpr int64_t kVector = 64;         // bytes
-inline constexpr int64_t kBlockDims = 64;      // dims of a row moved at once
+inline constexpr int64_t kVector = 64;              // bytes
+inline constexpr int64_t kBlockDims = 64;           // dims of a row moved at once
 inline constexpr int64_t kPairBytes = 2 * kVector;  // both planes
 
 struct ChunkPanels {

@@ -27,11 +27,14 @@ TEST(Combine, WeightedSumGivesTheSameBits) {
         }
         const AlignedVector<float> shared = TestValues(kind, n, random);
         const AlignedVector<float> x = TestValues(kind, n, random);
-        ExpectLevelsAgree(fmt::format("{} rows of {} {}", num_rows, n, ValueKindName(kind)),
-                          [&](const CpuKernels& k, KernelOutputs& out) {
-                            k.weighted_sum({pointers.data(), weights.data(), num_rows,
-                                            shared.data(), out.AddCopy<float>("x", x), n});
-                          });
+        for (const float* shared_row : {shared.data(), static_cast<const float*>(nullptr)}) {
+          ExpectLevelsAgree(fmt::format("{} rows of {} {}, {} shared expert", num_rows, n,
+                                        ValueKindName(kind), shared_row ? "a" : "no"),
+                            [&](const CpuKernels& k, KernelOutputs& out) {
+                              k.weighted_sum({pointers.data(), weights.data(), num_rows, shared_row,
+                                              out.AddCopy<float>("x", x), n});
+                            });
+        }
       }
     }
   }
@@ -42,11 +45,10 @@ TEST(Combine, AddRowGivesTheSameBits) {
   for (ValueKind kind : kAllValueKinds) {
     for (int64_t n : kLengths) {
       const AlignedVector<float> x = TestValues(kind, n, random), y = TestValues(kind, n, random);
-      ExpectLevelsAgree(
-          fmt::format("{} {}", n, ValueKindName(kind)),
-          [&](const CpuKernels& k, KernelOutputs& out) {
-            k.add_row(out.AddCopy<float>("x", x), y.data(), n);
-          });
+      ExpectLevelsAgree(fmt::format("{} {}", n, ValueKindName(kind)),
+                        [&](const CpuKernels& k, KernelOutputs& out) {
+                          k.add_row(out.AddCopy<float>("x", x), y.data(), n);
+                        });
       AlignedVector<float> sum = x;
       reference::AddRow(sum.data(), y.data(), n);
       for (size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(sum[i], x[i] + y[i]);

@@ -8,8 +8,8 @@
 namespace hillstar {
 
 // score[k] = sum over heads h (ascending, by fma from 0) of w[h] * max(v, 0), then + 0.0, with
-// v = FoldSums(q_hi . key, q_lo . key) * (q_scale[h] * key_scale), key = 256 * hi + lo.
-//   q_hi, q_lo: int8 [heads, dim]; q_scale: f32 [heads], already / 65536 / sqrt(dim)
+// v = float(PlaneProduct(q, key)) * (q_scale[h] * key_scale).
+//   q_hi, q_lo: int8 [heads, dim]; q_scale: f32 [heads], already / 256 / sqrt(dim)
 //   w: f32 [heads], already / sqrt(heads)
 //   keys: panels of the pages; scores: f32, written for the whole panels [first_panel,
 //   first_panel + num_panels) at scores[16 * panel]

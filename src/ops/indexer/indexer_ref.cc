@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #include "core/check.h"
 #include "numerics/planes.h"
@@ -48,22 +49,22 @@ namespace reference {
 
 void IndexScores(const IndexScoreSlice& s) {
   const int64_t dim = s.layout.dim;
+  std::vector<int8_t> key_hi(static_cast<size_t>(dim)), key_lo(static_cast<size_t>(dim));
   for (int64_t pos = s.first_panel * kIndexPanelTokens;
        pos < (s.first_panel + s.num_panels) * kIndexPanelTokens; ++pos) {
     const uint8_t* panel = s.pages.panel(s.layout, pos);
     const int64_t lane = pos % kIndexPanelTokens;
     float key_scale;
     std::memcpy(&key_scale, panel + 2 * s.layout.plane_bytes() + 4 * lane, sizeof key_scale);
+    for (int64_t i = 0; i < dim; ++i) {
+      key_hi[size_t(i)] = int8_t(panel[PlaneByte(lane, i)] - 128);
+      key_lo[size_t(i)] = int8_t(panel[s.layout.plane_bytes() + PlaneByte(lane, i)] - 128);
+    }
     float sum = 0;
     for (int64_t h = 0; h < s.num_heads; ++h) {
-      int32_t high = 0, low = 0;
-      for (int64_t i = 0; i < dim; ++i) {
-        const int32_t key = 256 * (panel[PlaneByte(lane, i)] - 128) +
-                            (panel[s.layout.plane_bytes() + PlaneByte(lane, i)] - 128);
-        high += s.q_hi[h * dim + i] * key;
-        low += s.q_lo[h * dim + i] * key;
-      }
-      const float v = FoldSums(high, low) * (s.q_scale[h] * key_scale);
+      const int32_t d =
+          PlaneProduct(s.q_hi + h * dim, s.q_lo + h * dim, key_hi.data(), key_lo.data(), dim);
+      const float v = float(d) * (s.q_scale[h] * key_scale);
       sum = std::fma(s.w[h], v > 0.0f ? v : 0.0f, sum);
     }
     s.scores[pos] = sum + 0.0f;

@@ -39,7 +39,7 @@ class IndexInputs {
     }
     for (int64_t h = 0; h < num_heads_; ++h) {
       const float scale = Quantise(kind, &q_hi_[At(h)], &q_lo_[At(h)]);
-      q_scale_[static_cast<size_t>(h)] = scale * 0x1p-16f / std::sqrt(float(layout_.dim));
+      q_scale_[static_cast<size_t>(h)] = scale * 0x1p-8f / std::sqrt(float(layout_.dim));
       w_[static_cast<size_t>(h)] = random_.Normal();
     }
   }
@@ -69,6 +69,7 @@ class IndexInputs {
     return s;
   }
   int64_t num_panels() const { return (num_keys_ + kIndexPanelTokens - 1) / kIndexPanelTokens; }
+  AlignedVector<float>& q_scale() { return q_scale_; }
   AlignedVector<float>& w() { return w_; }
 
   // The score in double precision, and the bound on the reference's error (see the test).
@@ -77,23 +78,24 @@ class IndexInputs {
     const int64_t lane = pos % kIndexPanelTokens;
     float key_scale;
     std::memcpy(&key_scale, panel + 2 * layout_.plane_bytes() + 4 * lane, sizeof key_scale);
-    double sum = 0, magnitude = 0;
+    double sum = 0, rounded = 0, omitted = 0;
     for (int64_t h = 0; h < num_heads_; ++h) {
-      double dot = 0, dot_magnitude = 0;
+      double dot = 0, left_out = 0;
       for (int64_t i = 0; i < layout_.dim; ++i) {
         const int64_t byte = i / 4 * 64 + lane * 4 + i % 4;
-        const double key =
-            256.0 * (panel[byte] - 128) + (panel[layout_.plane_bytes() + byte] - 128);
+        const double key_lo = panel[layout_.plane_bytes() + byte] - 128;
+        const double key = (panel[byte] - 128) + key_lo / 256;
         const size_t at = At(h) + static_cast<size_t>(i);
         dot += (256.0 * q_hi_[at] + q_lo_[at]) * key;
-        dot_magnitude += (256.0 * std::abs(q_hi_[at]) + std::abs(q_lo_[at])) * std::fabs(key);
+        left_out += q_lo_[at] * key_lo / 256;
       }
       const double scale = double{q_scale_[static_cast<size_t>(h)]} * double{key_scale};
       const double w = double{w_[static_cast<size_t>(h)]};
       sum += w * std::max(dot * scale, 0.0);
-      magnitude += std::fabs(w) * dot_magnitude * scale;
+      rounded += std::fabs(w * (dot - left_out)) * scale;
+      omitted += std::fabs(w * left_out) * scale;
     }
-    *bound = (2 + 2 + static_cast<double>(num_heads_)) * 0x1p-24 * 1.001 * magnitude;
+    *bound = (3 + static_cast<double>(num_heads_)) * 0x1p-24 * 1.001 * rounded + omitted;
     return sum;
   }
 
@@ -116,8 +118,7 @@ class IndexInputs {
 void ExpectScoresAgree(const IndexInputs& in, const std::string& note) {
   for (int64_t first : {int64_t{0}, int64_t{1}, in.num_panels() - 1}) {
     ExpectLevelsAgree(
-        fmt::format("{} from panel {}", note, first),
-        [&](const CpuKernels& k, KernelOutputs& out) {
+        fmt::format("{} from panel {}", note, first), [&](const CpuKernels& k, KernelOutputs& out) {
           IndexScoreSlice s =
               in.Slice(out.Add<float>("scores", in.num_panels() * kIndexPanelTokens, 1));
           s.first_panel = std::min(first, in.num_panels());
@@ -147,8 +148,8 @@ TEST(IndexScores, EveryKindOfValue) {
   }
 }
 
-// 512 * 127 * 32639 = 2,122,318,336 is the largest sum; with the keys' offset it comes within 0.4 %
-// of 2^31.
+// 512 * 127 * 127 * 258 = 2,130,576,384 is the largest product; with the keys' offset it comes
+// within 0.01 % of 2^31.
 TEST(IndexScores, ExtremesOfThePlanesStayExact) {
   for (int64_t dim : {16, 128, 512}) {
     for (int q : {-127, 127}) {
@@ -158,18 +159,19 @@ TEST(IndexScores, ExtremesOfThePlanesStayExact) {
         ExpectScoresAgree(in, fmt::format("dim {} q {} key {}", dim, q, key));
         AlignedVector<float> scores(16);
         reference::IndexScores(in.Slice(scores.data()));
-        const float half = static_cast<float>(static_cast<double>(dim) * q * 257 * key);
-        const double d = 256.0 * double{half} + double{half};
-        EXPECT_EQ(scores[0], d > 0 ? 2 * static_cast<float>(d) : 0.0f);
+        const float d = static_cast<float>(dim * q * key * (256 + 1 + 1));
+        EXPECT_EQ(scores[0], d > 0 ? 2 * d : 0.0f);
       }
     }
   }
 }
 
+// A negative weight times a tiny value underflows to -0, which would sort below +0.
 TEST(IndexScores, NegativeZeroBecomesPositiveZero) {
   IndexInputs in(16, 2, 16, 1);
-  in.FillConstant(1, -1);  // every v is negative: relu gives 0
-  for (float& w : in.w()) w = -1.0f;
+  in.FillConstant(1, 1);
+  for (float& scale : in.q_scale()) scale = 1e-20f;
+  for (float& w : in.w()) w = -1e-30f;
   for (const CpuKernels* k : AvailableKernels()) {
     AlignedVector<float> scores(16, 9.0f);
     k->index_scores(in.Slice(scores.data()));
@@ -180,9 +182,17 @@ TEST(IndexScores, NegativeZeroBecomesPositiveZero) {
   }
 }
 
-// FoldSums is at most 2 roundings deep relative to 256 |high| + |low| (<= the sum of magnitudes);
-// the scales' product and its product with the dot are one each; relu moves nothing apart; a head's
-// term then meets at most num_heads fma.
+TEST(IndexScores, NegativeProductsCountAsZero) {
+  IndexInputs in(16, 2, 16, 1);
+  in.FillConstant(1, -1);
+  AlignedVector<float> scores(16, 9.0f);
+  reference::IndexScores(in.Slice(scores.data()));
+  for (float v : scores) EXPECT_EQ(v, 0.0f);
+}
+
+// The conversion of the exact integer, the scales' product and its product with the dot round once
+// each; relu moves nothing apart; a head's term then meets at most num_heads fma. sum(q_lo key_lo)
+// is left out.
 TEST(IndexScores, ReferenceIsWithinItsBoundOfDoublePrecision) {
   for (int64_t dim : {16, 128}) {
     IndexInputs in(dim, 32, 64, static_cast<uint64_t>(dim));

@@ -8,7 +8,7 @@ namespace {
 // Tokens that share one pass over a panel: as many as leave the accumulators in registers.
 #if defined(__AVX512VNNI__)
 constexpr int kMaxTokens = 8;
-constexpr int kMaxTokensW15 = 4;
+constexpr int kMaxTokensW15 = 8;
 #else
 constexpr int kMaxTokens = 2;
 constexpr int kMaxTokensW15 = 1;
@@ -28,7 +28,8 @@ struct TokenRows {
 // sum of u * x over one plane of a tile, for the high and the low plane of each token. A few
 // tokens only: two chains each, else the latency of one chain would be the limit.
 template <int kTokens>
-SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenRows* x, int64_t at, I32* high, I32* low) {
+SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenRows* x, int64_t at, I32* high,
+                          I32* low) {
   if constexpr (kTokens == 1) {
     I32 h = SetInt(0), l = SetInt(0);
     for (int q = 0; q < kQuads; q += 2) {
@@ -130,8 +131,8 @@ SIMD_INLINE void Group(const uint8_t* tile, const TokenRows* x, int64_t g, F32* 
 
 template <WeightFormat kFormat>
 constexpr int64_t kTileBytes = kFormat == WeightFormat::kW4   ? kQuads / 2 * kVectorBytes + 32
-                               : kFormat == WeightFormat::kW8 ? kQuads * kVectorBytes + 32
-                                                              : 2 * kQuads * kVectorBytes + 64;
+                               : kFormat == WeightFormat::kW8 ? kQuads* kVectorBytes + 32
+                                                              : 2 * kQuads* kVectorBytes + 64;
 
 // One panel, kTokens tokens: total[t] = the 16 rows' results.
 template <WeightFormat kFormat, int kTokens>

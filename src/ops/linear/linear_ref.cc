@@ -6,7 +6,8 @@
 namespace hillstar::reference {
 namespace {
 
-// The exact integer dot product of 64 weights and 64 activations as a float, for each format.
+// The dot product of 64 weights and 64 activations in steps of their scales: exact integers, one
+// for each plane of the weights; of two planes, one rounding each and one in the fma.
 float GroupDot(WeightFormat format, const QuantisedGroup& w, const int8_t* hi, const int8_t* lo) {
   int32_t high = 0, low = 0;
   for (int i = 0; i < kGroup; ++i) {
@@ -14,7 +15,7 @@ float GroupDot(WeightFormat format, const QuantisedGroup& w, const int8_t* hi, c
     high += w.hi[i] * x;
     low += w.lo[i] * x;
   }
-  return format == WeightFormat::kW15 ? FoldSums(high, low) : float(high);
+  return format == WeightFormat::kW15 ? std::fma(256.0f, float(high), float(low)) : float(high);
 }
 
 float RowDot(const LinearSlice& s, int64_t row, int64_t x_row) {
@@ -25,9 +26,9 @@ float RowDot(const LinearSlice& s, int64_t row, int64_t x_row) {
     float segment = 0;
     for (int64_t g = first; g < first + kSegmentGroups && g < x.groups(); ++g) {
       const QuantisedGroup w = ReadTile(s.w.format, tile, int(row % kPanelRows));
-      const float weight_scale = s.w.format == WeightFormat::kW15 ? w.scale * 0x1p-8f : w.scale;
+      const float scale = s.w.format == WeightFormat::kW15 ? w.scale * 0x1p-8f : w.scale;
       const float d = GroupDot(s.w.format, w, x.hi + g * kGroup, x.lo + g * kGroup);
-      segment = std::fma(d, weight_scale * x.scale[g], segment);
+      segment = std::fma(d, scale * x.scale[g], segment);
       tile += TileBytes(s.w.format);
     }
     total += segment;

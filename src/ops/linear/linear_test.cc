@@ -166,13 +166,11 @@ TEST(Linear, ExtremesOfThePlanesStayExact) {
             s.y = y.data();
             s.x.cols = s.w.cols = kGroup;  // one group: nothing is rounded but d itself
             reference::Linear(s);
-            const double x_value = 256.0 * x_hi + x_lo;
-            const double high = kGroup * w_hi * x_value, low = kGroup * w_lo * x_value;
-            const bool two_planes = format == WeightFormat::kW15;
-            const float d = two_planes ? static_cast<float>(256 * double{static_cast<float>(high)} +
-                                                            double{static_cast<float>(low)})
-                                       : static_cast<float>(high);
-            EXPECT_EQ(y[0], two_planes ? d * 0x1p-8f : d);
+            const int x_value = 256 * x_hi + x_lo;
+            const auto high = static_cast<float>(kGroup * w_hi * x_value);
+            const auto low = static_cast<float>(kGroup * w_lo * x_value);
+            const bool w15 = format == WeightFormat::kW15;
+            EXPECT_EQ(y[0], w15 ? std::fma(256.0f, high, low) * 0x1p-8f : high);
           }
         }
       }
@@ -211,34 +209,34 @@ TEST(Linear, SwiGluOverTheRangeOfExp) {
   ExpectSwiGluAgrees(WholeSlice(one, x, tokens), one.view);
 }
 
-// Bound of |y - exact| with u = 2^-24, the unit roundoff. One group's term is d * (ws * xs):
-//   d: W4 exact, W8 one rounding, W15 two conversions and one fma, all relative to
-//      A = sum (256 |w.hi| + |w.lo|) |x| (W4, W8: sum |w.hi| |x|): at most 2 roundings deep;
-//   ws * xs: one rounding; at most 8 fma of its segment; at most S additions of segments.
-// So every term carries at most n = 2 + 1 + 8 + S factors (1 + e), |e| <= u, and
-//   |y - exact| <= gamma_n * sum over groups of A * ws * xs, gamma_n = n u / (1 - n u)
-// (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
+// Bound of |y - exact| with u = 2^-24, the unit roundoff. One group's term is float(d) * (ws * xs).
+// For W4 and W8 d is one exact integer, which rounds once (W4: not at all); for W15 it is
+// fma(256, float(high), float(low)) of two exact integers: two roundings of each. ws * xs rounds
+// once, then come at most 8 fma of the segment and at most S additions of segments. So every term
+// carries at most n = 2 + 1 + 8 + S factors (1 + e), |e| <= u:
+//   |y - exact| <= gamma_n * sum over groups of (|256 high| + |low|) ws xs,
+//   gamma_n = n u / (1 - n u) (Higham, Accuracy and Stability of Numerical Algorithms, 3.1).
+// The segments' partial sums are bounded by the same sum, as that reference shows.
 struct ExactDot {
   double value = 0;
-  double magnitude = 0;  // sum over groups of A * ws * xs
+  double magnitude = 0;  // the sum that gamma_n multiplies
 };
 
 ExactDot ExactRow(const WeightView& w, const ActivationPlanes& x, int64_t row) {
   ExactDot dot;
-  const bool two_planes = w.format == WeightFormat::kW15;
   for (int64_t g = 0; g < x.groups(); ++g) {
-    const uint8_t* tile =
-        w.panel(row / kPanelRows) + static_cast<size_t>(g) * TileBytes(w.format);
+    const uint8_t* tile = w.panel(row / kPanelRows) + static_cast<size_t>(g) * TileBytes(w.format);
     const QuantisedGroup q = ReadTile(w.format, tile, static_cast<int>(row % kPanelRows));
-    const double scale = std::fabs(double{q.scale} * double{x.scale[g]}) / (two_planes ? 256 : 1);
+    const double x_scale = double{x.scale[g]};
+    double high = 0, low = 0;  // of this group, in units of the scales' product
     for (int i = 0; i < kGroup; ++i) {
       const int64_t at = g * kGroup + i;
-      const double xi = (256.0 * x.hi[at] + x.lo[at]) * double{x.scale[g]};
-      dot.value += double{DequantiseWeight(w.format, q, i)} * xi;
-      const double steps =
-          two_planes ? 256.0 * std::abs(q.hi[i]) + std::abs(q.lo[i]) : std::abs(q.hi[i]);
-      dot.magnitude += steps * std::fabs(256.0 * x.hi[at] + x.lo[at]) * scale;
+      const double x_value = 256.0 * x.hi[at] + x.lo[at];
+      dot.value += double{DequantiseWeight(w.format, q, i)} * x_value * x_scale;
+      high += q.hi[i] * x_value;
+      low += q.lo[i] / 256.0 * x_value;
     }
+    dot.magnitude += (std::fabs(high) + std::fabs(low)) * std::fabs(double{q.scale} * x_scale);
   }
   return dot;
 }
@@ -262,7 +260,8 @@ TEST(Linear, ReferenceIsWithinItsBoundOfTheExactProduct) {
         for (int64_t r = 0; r < rows; ++r) {
           const ExactDot exact = ExactRow(w.view, x.view.FromRow(t), r);
           const double bound = nu / (1 - nu) * exact.magnitude;
-          const double error = std::fabs(double{y[static_cast<size_t>(t * rows + r)]} - exact.value);
+          const double error =
+              std::fabs(double{y[static_cast<size_t>(t * rows + r)]} - exact.value);
           EXPECT_LE(error, bound) << WeightFormatName(format) << " cols " << cols << " row " << r;
           if (bound > 0) worst = std::max(worst, error / bound);
         }

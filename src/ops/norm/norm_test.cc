@@ -30,15 +30,14 @@ using NormFunction = bool (*CpuKernels::*)(const NormSlice&);
 
 void ExpectNormAgrees(NormFunction function, const NormInputs& in, const std::string& note) {
   const int64_t n = static_cast<int64_t>(in.x.size());
-  ExpectLevelsAgree(fmt::format("{} values {}", n, note),
-                    [&](const CpuKernels& k, KernelOutputs& out) {
-                      float* y = out.Add<float>("y", n, 1);
-                      float* in_place = out.AddCopy<float>("in place", in.x);
-                      const bool ok = (k.*function)(
-                          {in.x.data(), in.weight.data(), in.bias.data(), y, n, kEps});
-                      (k.*function)({in_place, in.weight.data(), in.bias.data(), in_place, n, kEps});
-                      out.AddFlag("ok", ok);
-                    });
+  ExpectLevelsAgree(
+      fmt::format("{} values {}", n, note), [&](const CpuKernels& k, KernelOutputs& out) {
+        float* y = out.Add<float>("y", n, 1);
+        float* in_place = out.AddCopy<float>("in place", in.x);
+        const bool ok = (k.*function)({in.x.data(), in.weight.data(), in.bias.data(), y, n, kEps});
+        (k.*function)({in_place, in.weight.data(), in.bias.data(), in_place, n, kEps});
+        out.AddFlag("ok", ok);
+      });
 }
 
 TEST(Norm, EveryLevelGivesTheSameBits) {
@@ -74,16 +73,15 @@ TEST(Norm, NonFiniteValuesGiveFalseAtEveryLevel) {
 }
 
 // u = 2^-24. A sum of n terms over 256 partials carries at most n / 256 + 1 fma and 8 additions a
-// term, all terms of the sum of squares being positive: relative error gamma_k, k = n / 256 + 9. The
-// division by n, + eps, and sqrt give 3 more, halved by sqrt from those before it; then 1 / root, x *
-// inverse, * weight: fewer than k + 6 in all.
+// term, all terms of the sum of squares being positive: relative error gamma_k, k = n / 256 + 9.
+// The division by n, + eps, and sqrt give 3 more, halved by sqrt from those before it; then 1 /
+// root, x * inverse, * weight: fewer than k + 6 in all.
 TEST(Norm, RmsIsWithinItsBoundOfDoublePrecision) {
   TestRandom random(3);
   for (int64_t n : kLengths) {
     const NormInputs in = MakeInputs(ValueKind::kNormal, n, random);
     AlignedVector<float> y(in.x.size());
-    ASSERT_TRUE(
-        reference::RmsNorm({in.x.data(), in.weight.data(), nullptr, y.data(), n, kEps}));
+    ASSERT_TRUE(reference::RmsNorm({in.x.data(), in.weight.data(), nullptr, y.data(), n, kEps}));
     double squares = 0;
     for (float v : in.x) squares += double{v} * double{v};
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(n) + double{kEps});
@@ -97,9 +95,9 @@ TEST(Norm, RmsIsWithinItsBoundOfDoublePrecision) {
 }
 
 // As above, but the mean is a sum with cancellation: off by at most gamma_k * sum |x| / n =: e. The
-// centred value is then off by e + u |c|, the variance relatively by 2 (e |c| summed) / sum c^2 plus
-// k + 2 roundings, and y by the centred value's share plus the inverse root's, plus u |y| for the
-// last fma.
+// centred value is then off by e + u |c|, the variance relatively by 2 (e |c| summed) / sum c^2
+// plus k + 2 roundings, and y by the centred value's share plus the inverse root's, plus u |y| for
+// the last fma.
 TEST(Norm, LayerIsWithinItsBoundOfDoublePrecision) {
   TestRandom random(4);
   const double u = 0x1p-24 * 1.001;
@@ -107,8 +105,8 @@ TEST(Norm, LayerIsWithinItsBoundOfDoublePrecision) {
     if (n == 1) continue;
     const NormInputs in = MakeInputs(ValueKind::kNormal, n, random);
     AlignedVector<float> y(in.x.size());
-    ASSERT_TRUE(reference::LayerNorm(
-        {in.x.data(), in.weight.data(), in.bias.data(), y.data(), n, kEps}));
+    ASSERT_TRUE(
+        reference::LayerNorm({in.x.data(), in.weight.data(), in.bias.data(), y.data(), n, kEps}));
     const double count = static_cast<double>(n), k = static_cast<double>(n / 256 + 9);
     double sum = 0, magnitude = 0, squares = 0, centred_magnitude = 0;
     for (float v : in.x) sum += double{v}, magnitude += std::fabs(double{v});

@@ -25,7 +25,8 @@ struct FloatLinearSlice {
 // g = sigmoid(logits); S = the num_chosen largest of g + bias (ties: lower index first), in that
 // order; weight = g / (sum over S of g + 1e-20) * scaling (without the division if !normalise).
 //   logits, bias: f32 [num_experts]; experts: int32 [num_chosen]; weights: f32 [num_chosen]
-// REQUIRES: logits and bias finite. Numerics: docs/numerics.md, "Router". Source: DeepSeek-V3 report, 2.1.2.
+// REQUIRES: logits and bias finite. Numerics: docs/numerics.md, "Router". Source: DeepSeek-V3
+// report, 2.1.2.
 struct RouterChoice {
   const float* logits = nullptr;
   const float* bias = nullptr;

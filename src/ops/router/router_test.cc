@@ -17,20 +17,20 @@ void ExpectFloatLinearAgrees(int64_t rows, int64_t cols, int64_t tokens,
                              const AlignedVector<float>& w, const AlignedVector<float>& x,
                              const std::string& note) {
   for (int64_t first = 0; first < rows; first += 2) {
-    ExpectLevelsAgree(fmt::format("[{}, {}] {} tokens from row {}, {}", rows, cols, tokens, first,
-                                  note),
-                      [&](const CpuKernels& k, KernelOutputs& out) {
-                        FloatLinearSlice s;
-                        s.w = w.data();
-                        s.x = x.data();
-                        s.cols = cols;
-                        s.num_tokens = tokens;
-                        s.first_row = first;
-                        s.num_rows = rows - first;
-                        s.y_stride = rows + 1;
-                        s.y = out.Add<float>("y", tokens * s.y_stride, 1);
-                        k.float_linear(s);
-                      });
+    ExpectLevelsAgree(
+        fmt::format("[{}, {}] {} tokens from row {}, {}", rows, cols, tokens, first, note),
+        [&](const CpuKernels& k, KernelOutputs& out) {
+          FloatLinearSlice s;
+          s.w = w.data();
+          s.x = x.data();
+          s.cols = cols;
+          s.num_tokens = tokens;
+          s.first_row = first;
+          s.num_rows = rows - first;
+          s.y_stride = rows + 1;
+          s.y = out.Add<float>("y", tokens * s.y_stride, 1);
+          k.float_linear(s);
+        });
   }
 }
 
@@ -166,8 +166,8 @@ TEST(Router, TheScalingIsAppliedOnce) {
   EXPECT_EQ(c.weights[0], 2.5f);  // a single expert's share is g / (g + 1e-20) = 1
 }
 
-// Scores of almost nothing: without the guard 1e-20 each weight would be 1 / 8; with it they vanish,
-// and nothing is divided by zero.
+// Scores of almost nothing: without the guard 1e-20 each weight would be 1 / 8; with it they
+// vanish, and nothing is divided by zero.
 TEST(Router, VanishingScoresGiveVanishingWeights) {
   const Choice c = Choose(std::vector<float>(16, -1e4f), std::vector<float>(16, 0.0f), 8);
   for (float w : c.weights) {
