@@ -103,9 +103,10 @@ class EngineSequence : public Sequence {
     }
     const uint64_t bytes = ids.size() * uint64_t(s_.config.vocab_size) * sizeof(float);
     if (mode == LogitsMode::kAll && bytes > kMaxLogitBytes) {
-      throw Error(ErrorCode::kBudget,
-                  fmt::format("logits of {} tokens are {:.1f} GB; ask for at most {:.1f} GB at once",
-                              ids.size(), double(bytes) / 1e9, double(kMaxLogitBytes) / 1e9));
+      throw Error(
+          ErrorCode::kBudget,
+          fmt::format("logits of {} tokens are {:.1f} GB; ask for at most {:.1f} GB at once",
+                      ids.size(), double(bytes) / 1e9, double(kMaxLogitBytes) / 1e9));
     }
   }
 
@@ -122,10 +123,12 @@ class EngineSequence : public Sequence {
         tap = [&](int64_t layer, const float* x) { s_.tap(layer, position, n, x); };
       }
       const std::span<const int32_t> part = ids.subspan(size_t(at), size_t(n));
-      s_.forward->Run(Tokens(part, position), cancel, tap);
+      const bool last_wanted = mode == LogitsMode::kLast && at + n == num_ids;
+      const bool all_wanted = mode == LogitsMode::kAll || keep_hidden_ || s_.tap;
+      const int64_t first_wanted = all_wanted ? 0 : last_wanted ? n - 1 : n;
+      s_.forward->Run(Tokens(part, position), first_wanted, cancel, tap);
       if (mode == LogitsMode::kAll) s_.forward->Logits(0, n, s_.logits.data() + at * vocab);
-      const bool is_last = at + n == num_ids;
-      if (mode == LogitsMode::kLast && is_last) s_.forward->Logits(n - 1, 1, s_.logits.data());
+      if (last_wanted) s_.forward->Logits(n - 1 - first_wanted, 1, s_.logits.data());
       ids_.insert(ids_.end(), part.begin(), part.end());
       if (keep_hidden_) {
         const float* x = s_.forward->residual();
@@ -169,8 +172,8 @@ class CpuEngine : public Engine {
     const int threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
     s_.weights = LoadWeights(*source, s_.budget, threads, progress);
     s_.ops = std::make_unique<CpuOps>(kernels, threads, s_.context_tokens, s_.budget);
-    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
-                                               s_.options.prefill_chunk);
+    s_.forward =
+        std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops, s_.options.prefill_chunk);
     s_.kv_shape = ForwardPass::MakeKvShape(s_.config, s_.weights);
   }
 

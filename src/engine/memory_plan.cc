@@ -37,9 +37,10 @@ KvShape ShapeOf(const ModelSource& source) {
 int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) {
   if (options.context_tokens == 0) return std::min(config.max_positions, kDefaultContext);
   if (options.context_tokens < 1 || options.context_tokens > config.max_positions) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("a context of {} tokens is outside 1..{}, the model's limit (--context)",
-                            options.context_tokens, config.max_positions));
+    throw Error(
+        ErrorCode::kUsage,
+        fmt::format("a context of {} tokens is outside 1..{}, the model's limit (--context)",
+                    options.context_tokens, config.max_positions));
   }
   return options.context_tokens;
 }

@@ -1,6 +1,6 @@
 // Multi-head latent attention, absorbed: queries go into the latent space, keys and values are the
-// cached latents. The lightning indexer picks the keys on the layers that have one; the layers above
-// reuse its choice.
+// cached latents. The lightning indexer picks the keys on the layers that have one; the layers
+// above reuse its choice.
 #include <array>
 
 #include "model/forward.h"
@@ -17,16 +17,23 @@ void ForwardPass::Attention(const AttentionWeights& attention, int64_t layer) {
 
 // normed -> low-rank queries, latent KV, index key and index head weights.
 void ForwardPass::ProjectDown(const AttentionWeights& attention) {
-  std::vector<LinearSlice> down = {Matrix(attention.q_a, w_.normed_planes, w_.q_a),
-                                   Matrix(attention.kv_a, w_.normed_planes, w_.kv)};
+  std::vector<LinearSlice> down = KeyProjections(attention);
+  down.push_back(Matrix(attention.q_a, w_.normed_planes, w_.q_a));
   if (attention.indexer) {
-    down.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
     ops_.FloatLinear({attention.indexer->head_weights, w_.normed, c_.hidden_size, num_tokens(), 0,
                       c_.index_num_heads, w_.index_weights, c_.index_num_heads});
   }
   ops_.Linear(down);
   ops_.Norm(w_.q_a, {attention.q_a_norm, c_.lora_norm_eps}, num_tokens(), c_.q_lora_rank, w_.q_a);
   ops_.Quantise(w_.q_a, num_tokens(), w_.q_a_planes);
+}
+
+std::vector<LinearSlice> ForwardPass::KeyProjections(const AttentionWeights& attention) const {
+  std::vector<LinearSlice> keys = {Matrix(attention.kv_a, w_.normed_planes, w_.kv)};
+  if (attention.indexer) {
+    keys.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
+  }
+  return keys;
 }
 
 void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {

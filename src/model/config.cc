@@ -34,9 +34,7 @@ constexpr double kMaxEps = 0.1;
 constexpr size_t kMaxEosIds = 64;
 constexpr int64_t kFp8Block = 128;
 
-[[noreturn]] void Bad(const std::string& message) {
-  throw Error(ErrorCode::kBadFile, message);
-}
+[[noreturn]] void Bad(const std::string& message) { throw Error(ErrorCode::kBadFile, message); }
 [[noreturn]] void Unserved(const std::string& message) {
   throw Error(ErrorCode::kUnsupported, message);
 }

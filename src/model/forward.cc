@@ -22,12 +22,12 @@ ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights,
       weights_(weights),
       ops_(ops),
       max_tokens_(max_tokens),
-      w_(config, ops, max_tokens),
+      whole_(config, ops, max_tokens),
+      w_(whole_),
       row_layout_{config.kv_lora_rank, config.qk_rope_dim},
       index_layout_{config.index_head_dim} {
   for (int64_t j = 0; j < c_.qk_rope_dim / 2; ++j) {
-    rope_frequencies_.push_back(
-        std::pow(c_.rope_theta, -2.0 * double(j) / double(c_.qk_rope_dim)));
+    rope_frequencies_.push_back(std::pow(c_.rope_theta, -2.0 * double(j) / double(c_.qk_rope_dim)));
   }
 }
 
@@ -45,8 +45,9 @@ KvShape ForwardPass::MakeKvShape(const ModelConfig& config, const ModelWeights& 
   return shape;
 }
 
-void ForwardPass::Run(std::span<const BatchToken> tokens, const std::atomic<bool>* cancel,
-                      const LayerTap& tap) {
+void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
+                      const std::atomic<bool>* cancel, const LayerTap& tap) {
+  CHECK(first_wanted == 0 || !tap);
   Begin(tokens);
   ops_.Embed(weights_.embed, step_, w_.x);
   const int64_t num_layers = int64_t(weights_.layers.size());
@@ -55,7 +56,12 @@ void ForwardPass::Run(std::span<const BatchToken> tokens, const std::atomic<bool
       throw Error(ErrorCode::kCancelled, "stopped on request");
     }
     if (tap) tap(l, w_.x);
-    Layer(weights_.layers[size_t(l)], l);
+    const LayerWeights& layer = weights_.layers[size_t(l)];
+    if (l + 1 == num_layers && first_wanted > 0) {
+      KeysOfLayer(layer, l);
+      DropRowsBefore(first_wanted);
+    }
+    if (num_tokens() > 0) Layer(layer, l);
   }
   if (!tap) return;
   tap(num_layers, w_.x);
@@ -67,6 +73,7 @@ void ForwardPass::Run(std::span<const BatchToken> tokens, const std::atomic<bool
 void ForwardPass::Begin(std::span<const BatchToken> tokens) {
   CHECK(int64_t(tokens.size()) <= max_tokens_);
   tokens_ = tokens;
+  w_ = whole_;
   const size_t n = tokens.size(), half = rope_frequencies_.size();
   ids_.resize(n);
   positions_.resize(n);
@@ -86,13 +93,25 @@ void ForwardPass::Begin(std::span<const BatchToken> tokens) {
   ops_.TakeFirstBadToken();
 }
 
+void ForwardPass::DropRowsBefore(int64_t first) {
+  tokens_ = tokens_.subspan(size_t(first));
+  step_.num_tokens -= first;
+  step_.ids += first;
+  step_.positions += first;
+  step_.cos += first * int64_t(rope_frequencies_.size());
+  step_.sin += first * int64_t(rope_frequencies_.size());
+  w_.x += first * c_.hidden_size;
+  w_.selection.lists += first * w_.selection.max_keys;
+  w_.selection.counts += first;
+}
+
 void ForwardPass::CheckFinite(int64_t layer, int64_t first_row) {
   ops_.Finish();
   const int64_t bad = ops_.TakeFirstBadToken();
   if (bad < 0) return;
   throw Error(ErrorCode::kNonFinite,
               fmt::format("layer {}, position {}: a value left the range of finite numbers", layer,
-                          positions_[size_t(first_row + bad)]));
+                          step_.positions[first_row + bad]));
 }
 
 void ForwardPass::Logits(int64_t first, int64_t count, float* out) {

@@ -1,5 +1,5 @@
-// The forward pass of glm_moe_dsa, written once against the operations of a backend. docs/one_token.md
-// follows a token through it. Used by one thread at a time.
+// The forward pass of glm_moe_dsa, written once against the operations of a backend.
+// docs/one_token.md follows a token through it. Used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -29,20 +29,21 @@ using LayerTap = std::function<void(int64_t layer, const float* residual)>;
 class ForwardPass {
  public:
   // Everything passed outlives the object. A step holds at most max_tokens.
-  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
-              int64_t max_tokens);
+  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops, int64_t max_tokens);
 
   // Which rows this model keeps of a sequence.
   static KvShape MakeKvShape(const ModelConfig& config, const ModelWeights& weights);
 
-  // Computes the step; the rows of `residual()` are then the tokens' residual streams after the
-  // last layer. The pages must have room (SequenceKv::Reserve).
+  // Computes the step; the rows of `residual()` are then the residual streams after the last layer
+  // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
+  // last layer computes nothing else). The pages must have room (SequenceKv::Reserve).
   // Errors: kCancelled if *cancel is seen true before a layer; kNonFinite naming layer, position.
-  void Run(std::span<const BatchToken> tokens, const std::atomic<bool>* cancel,
-           const LayerTap& tap);
+  // REQUIRES: first_wanted is 0 with a tap.
+  void Run(std::span<const BatchToken> tokens, int64_t first_wanted,
+           const std::atomic<bool>* cancel, const LayerTap& tap);
   const float* residual() const { return w_.x; }
 
-  // Logits of rows [first, first + count) of the last step: f32 [count, vocab].
+  // Logits of rows [first, first + count) of residual(): f32 [count, vocab].
   void Logits(int64_t first, int64_t count, float* out);
 
   // The MTP layer over a step: `hidden` f32 [T, D] are the residual streams after the last layer at
@@ -54,8 +55,10 @@ class ForwardPass {
  private:
   // layer.cc
   void Layer(const LayerWeights& layer, int64_t index);
+  void KeysOfLayer(const LayerWeights& layer, int64_t index);
   // attention.cc
   void Attention(const AttentionWeights& attention, int64_t layer);
+  std::vector<LinearSlice> KeyProjections(const AttentionWeights& attention) const;
   void ProjectDown(const AttentionWeights& attention);
   void StoreKeys(const AttentionWeights& attention, int64_t layer);
   void ProjectQueries(const AttentionWeights& attention);
@@ -68,6 +71,7 @@ class ForwardPass {
   void RoutedExperts(const MoeWeights& moe);
   // forward.cc
   void Begin(std::span<const BatchToken> tokens);
+  void DropRowsBefore(int64_t first);
   void CheckFinite(int64_t layer, int64_t first_row = 0);
   void HeadLogits(const float* norm, int64_t first, int64_t count, float* out);
   // y = W x for this step's tokens.
@@ -81,7 +85,8 @@ class ForwardPass {
   const ModelWeights& weights_;
   Ops& ops_;
   const int64_t max_tokens_;
-  Workspace w_;
+  const Workspace whole_;
+  Workspace w_;  // whole_, or its rows from some token on
   KvRowLayout row_layout_;
   IndexKeyLayout index_layout_;
   std::vector<double> rope_frequencies_;  // [rope / 2]

@@ -19,4 +19,13 @@ void ForwardPass::Layer(const LayerWeights& layer, int64_t index) {
   CheckFinite(index);
 }
 
+// What later tokens need of this layer, and no more.
+void ForwardPass::KeysOfLayer(const LayerWeights& layer, int64_t index) {
+  ops_.Norm(w_.x, {layer.input_norm, c_.rms_norm_eps}, num_tokens(), c_.hidden_size, w_.normed);
+  ops_.Quantise(w_.normed, num_tokens(), w_.normed_planes);
+  ops_.Linear(KeyProjections(layer.attention));
+  StoreKeys(layer.attention, index);
+  CheckFinite(index);
+}
+
 }  // namespace hillstar

@@ -169,10 +169,10 @@ class Binder {
     a.q_a_norm = Floats(prefix_ + "q_a_norm");
     a.kv_a_norm = Floats(prefix_ + "kv_a_norm");
     if (Has(prefix_ + "index_q")) {
-      a.indexer = IndexerWeights{Matrix(prefix_ + "index_q"), Matrix(prefix_ + "index_k"),
-                                 Floats(prefix_ + "index_k_norm_weight"),
-                                 Floats(prefix_ + "index_k_norm_bias"),
-                                 Floats(prefix_ + "index_weights")};
+      a.indexer =
+          IndexerWeights{Matrix(prefix_ + "index_q"), Matrix(prefix_ + "index_k"),
+                         Floats(prefix_ + "index_k_norm_weight"),
+                         Floats(prefix_ + "index_k_norm_bias"), Floats(prefix_ + "index_weights")};
     }
     return a;
   }

@@ -120,12 +120,12 @@ class ContainerSource : public ModelSource {
     const ContainerExperts& e = FindExperts(layer->layer);
     if (e.num_experts != layer->num_experts || e.shape.hidden != layer->shape.hidden ||
         e.shape.intermediate != layer->shape.intermediate) {
-      throw Error(ErrorCode::kBadFile,
-                  fmt::format("{}: layer {} holds {} experts of {} x {}, its config.json asks for "
-                              "{} of {} x {}",
-                              folder_, layer->layer, e.num_experts, e.shape.hidden,
-                              e.shape.intermediate, layer->num_experts, layer->shape.hidden,
-                              layer->shape.intermediate));
+      throw Error(
+          ErrorCode::kBadFile,
+          fmt::format("{}: layer {} holds {} experts of {} x {}, its config.json asks for "
+                      "{} of {} x {}",
+                      folder_, layer->layer, e.num_experts, e.shape.hidden, e.shape.intermediate,
+                      layer->num_experts, layer->shape.hidden, layer->shape.intermediate));
     }
     layer->shape = e.shape;
   }
@@ -134,7 +134,8 @@ class ContainerSource : public ModelSource {
     for (const ContainerExperts& e : container_->experts()) {
       if (e.layer == layer) return e;
     }
-    throw Error(ErrorCode::kBadFile, fmt::format("{} lacks the experts of layer {}", folder_, layer));
+    throw Error(ErrorCode::kBadFile,
+                fmt::format("{} lacks the experts of layer {}", folder_, layer));
   }
 
   std::string folder_;

@@ -78,9 +78,7 @@ class TileFiller {
 };
 
 // A matrix of this gain passes on vectors of unit variance as such.
-float UnitGain(int64_t cols) {
-  return 1.0f / std::sqrt(float(cols));
-}
+float UnitGain(int64_t cols) { return 1.0f / std::sqrt(float(cols)); }
 
 class RandomSource : public ContainerSource {
  public:

@@ -16,9 +16,7 @@ namespace {
 // enough that a job per core fits any cache of the last level.
 constexpr size_t kJobBytes = size_t{2} << 20;
 
-uint64_t WholePages(uint64_t bytes) {
-  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
+uint64_t WholePages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
 // Appends the tensors of a model to a table, each under its two names.
 class TableBuilder {
@@ -217,9 +215,7 @@ void PackExpertMatrix(const Checkpoint& checkpoint, const ExpertShape& shape,
 std::string ExpertLayerSpec::gate(int64_t expert) const {
   return ExpertSource(layer, expert, "gate");
 }
-std::string ExpertLayerSpec::up(int64_t expert) const {
-  return ExpertSource(layer, expert, "up");
-}
+std::string ExpertLayerSpec::up(int64_t expert) const { return ExpertSource(layer, expert, "up"); }
 std::string ExpertLayerSpec::down(int64_t expert) const {
   return ExpertSource(layer, expert, "down");
 }

@@ -31,9 +31,7 @@ enum class TensorRecipe {
 // A head of kAbsorbK and kAbsorbV starts a new panel: where kv_lora_rank or v_dim is not a multiple
 // of kPanelRows, rows of zeros follow each head's, so that row (h, i) is row
 // h * PaddedHeadRows(head_rows) + i and rows = num_heads * PaddedHeadRows(head_rows).
-constexpr int64_t PaddedHeadRows(int64_t head_rows) {
-  return NumPanels(head_rows) * kPanelRows;
-}
+constexpr int64_t PaddedHeadRows(int64_t head_rows) { return NumPanels(head_rows) * kPanelRows; }
 
 struct TensorSpec {
   std::string name;    // in the container, e.g. "layers.3.q_a"

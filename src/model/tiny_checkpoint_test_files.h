@@ -118,8 +118,6 @@ inline void WriteTinyCheckpoint(const std::filesystem::path& folder, const TinyT
   write("tokenizer.json", "{}");
 }
 
-inline ModelConfig TinyModel() {
-  return ParseModelConfig(kTinyConfig, "");
-}
+inline ModelConfig TinyModel() { return ParseModelConfig(kTinyConfig, ""); }
 
 }  // namespace hillstar

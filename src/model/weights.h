@@ -15,8 +15,8 @@
 namespace hillstar {
 
 struct IndexerWeights {
-  WeightView q;                   // [index heads * dim, q_lora]
-  WeightView k;                   // [dim, hidden]
+  WeightView q;                          // [index heads * dim, q_lora]
+  WeightView k;                          // [dim, hidden]
   const float* k_norm_weight = nullptr;  // [dim]
   const float* k_norm_bias = nullptr;
   const float* head_weights = nullptr;  // [index heads, hidden]
@@ -46,7 +46,9 @@ struct MoeWeights {
   const uint8_t* images = nullptr;
   size_t image_bytes = 0;
 
-  ExpertViews expert(int64_t e) const { return ViewExpert(shape, images + size_t(e) * image_bytes); }
+  ExpertViews expert(int64_t e) const {
+    return ViewExpert(shape, images + size_t(e) * image_bytes);
+  }
 };
 
 struct LayerWeights {

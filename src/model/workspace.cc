@@ -42,7 +42,8 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
   latent_planes = memory.AllocPlanes(th, latent);
   const int64_t padded = KvRowLayout{latent, c.qk_rope_dim}.padded();
   queries = {{memory.AllocBytes(th * padded), memory.AllocBytes(th * padded), padded},
-             memory.AllocFloats(th), memory.AllocFloats(th)};
+             memory.AllocFloats(th),
+             memory.AllocFloats(th)};
   values = memory.AllocFloats(th * c.v_dim);
   value_planes = memory.AllocPlanes(t, c.num_heads * c.v_dim);
 
@@ -54,7 +55,8 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
     index_k = memory.AllocFloats(t * dim);
     index_weights = memory.AllocFloats(rows);
     index_queries = {{memory.AllocBytes(rows * dim), memory.AllocBytes(rows * dim), dim},
-                     memory.AllocFloats(rows), memory.AllocFloats(rows)};
+                     memory.AllocFloats(rows),
+                     memory.AllocFloats(rows)};
     selection.lists = memory.AllocInts(t * c.index_topk);
   }
 

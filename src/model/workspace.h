@@ -21,10 +21,10 @@ struct Workspace {
   // Attention.
   float* q_a = nullptr;  // [T, q_lora]
   ActivationPlanes q_a_planes;
-  float* kv = nullptr;  // [T, L + rope]
-  float* q = nullptr;   // [T, H * (nope + rope)]
-  ActivationPlanes nope_planes;  // [T * H, nope]
-  float* latents = nullptr;      // [T, H, L]: queries, then results
+  float* kv = nullptr;             // [T, L + rope]
+  float* q = nullptr;              // [T, H * (nope + rope)]
+  ActivationPlanes nope_planes;    // [T * H, nope]
+  float* latents = nullptr;        // [T, H, L]: queries, then results
   ActivationPlanes latent_planes;  // [T * H, L]
   AttentionQueries queries;
   float* values = nullptr;  // [T, H * v]
@@ -37,7 +37,8 @@ struct Workspace {
   IndexQueries index_queries;
   Selection selection;
 
-  // MLP and experts. `hidden` and its planes serve the dense MLP, the shared and the routed experts.
+  // MLP and experts. `hidden` and its planes serve the dense MLP, the shared and the routed
+  // experts.
   float* hidden = nullptr;  // [max(T * widest dense, T * k * expert)]
   ActivationPlanes dense_planes, shared_planes, expert_planes;
   float* router_logits = nullptr;   // [T, experts]

@@ -1,0 +1,132 @@
+#include "cli/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+
+#include "engine/sampler.h"
+#include "model/config.h"
+
+namespace hillstar {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Tokens spread over the vocabulary, so that prompts route to all experts; the same in every run.
+std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(int32_t(Philox4x32({uint32_t(i), 0, 0, 0}, {0, 0})[0] % uint64_t(vocab_size)));
+  }
+  return ids;
+}
+
+BenchRow RowOf(bool is_prefill, int64_t num_tokens, int64_t context_tokens,
+               std::vector<double> rates) {
+  std::sort(rates.begin(), rates.end());
+  const size_t n = rates.size();
+  const double median = n % 2 == 1 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2;
+  return {is_prefill, num_tokens, context_tokens, median, rates.front(), rates.back()};
+}
+
+BenchRow MeasurePrefill(Sequence& sequence, std::span<const int32_t> ids, int64_t repeat) {
+  std::vector<double> rates;
+  for (int64_t i = 0; i < repeat; ++i) {
+    sequence.Truncate(0);
+    const auto start = Clock::now();
+    sequence.Append(ids, LogitsMode::kLast);
+    rates.push_back(double(ids.size()) / SecondsSince(start));
+  }
+  return RowOf(true, int64_t(ids.size()), 0, std::move(rates));
+}
+
+BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
+                       const BenchPlan& plan) {
+  sequence.Truncate(0);
+  const auto num_context = int64_t(context.size());
+  sequence.Append(context, LogitsMode::kLast);
+  std::vector<double> rates;
+  for (int64_t i = 0; i < plan.repeat; ++i) {
+    sequence.Truncate(num_context - 1);
+    int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
+    const auto start = Clock::now();
+    for (int64_t t = 0; t < plan.decode_tokens; ++t) {
+      next = Argmax(sequence.Append(std::span(&next, 1), LogitsMode::kLast));
+    }
+    rates.push_back(double(plan.decode_tokens) / SecondsSince(start));
+  }
+  return RowOf(false, plan.decode_tokens, num_context, std::move(rates));
+}
+
+void CheckLengths(const Engine& engine, const BenchPlan& plan) {
+  const auto check = [&](const char* option, int64_t tokens) {
+    if (tokens <= engine.context_tokens()) return;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} needs a context of {} tokens, and the engine's has {}; --context "
+                            "may raise it",
+                            option, tokens, engine.context_tokens()));
+  };
+  for (const int64_t tokens : plan.prompt_tokens) check("--prompt-tokens", tokens);
+  for (const int64_t tokens : plan.context_tokens) {
+    check("--context-tokens with --decode-tokens",
+          std::max<int64_t>(tokens, 1) + plan.decode_tokens);
+  }
+}
+
+}  // namespace
+
+std::vector<int64_t> ParseTokenCounts(const char* option_name, const std::string& list,
+                                      int64_t least) {
+  constexpr int64_t kMost = int64_t{1} << 20;
+  std::vector<int64_t> counts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    const std::string word = list.substr(begin, end - begin);
+    begin = end + 1;
+    int64_t value = 0;
+    const auto [stop, code] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (code != std::errc() || stop != word.data() + word.size() || value < least ||
+        value > kMost) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("--{} cannot hold \"{}\"; it is a list such as 128,512 of whole "
+                              "numbers from {} to {}",
+                              option_name, word, least, kMost));
+    }
+    counts.push_back(value);
+  }
+  return counts;
+}
+
+std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
+                                   const ProgressFn& progress) {
+  CheckLengths(engine, plan);
+  const std::unique_ptr<Sequence> sequence = engine.NewSequence();
+  const int64_t vocab = engine.config().vocab_size;
+  const uint64_t total = plan.prompt_tokens.size() + plan.context_tokens.size();
+  std::vector<BenchRow> rows;
+  const auto add = [&](const BenchRow& row) {
+    rows.push_back(row);
+    if (progress) progress(rows.size(), total);
+  };
+  if (progress) progress(0, total);
+  // Once unmeasured: the first step touches every page.
+  sequence->Append(SpreadTokens(std::min<int64_t>(64, engine.context_tokens()), vocab),
+                   LogitsMode::kLast);
+  for (const int64_t tokens : plan.prompt_tokens) {
+    add(MeasurePrefill(*sequence, SpreadTokens(tokens, vocab), plan.repeat));
+  }
+  for (const int64_t tokens : plan.context_tokens) {
+    // A sequence begins with at least one token.
+    const std::vector<int32_t> context = SpreadTokens(std::max<int64_t>(tokens, 1), vocab);
+    add(MeasureDecode(*sequence, context, plan));
+  }
+  return rows;
+}
+
+}  // namespace hillstar

@@ -1,0 +1,35 @@
+// Prefill and decode speed of an engine. Uses the engine from the caller's thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hillstar/engine.h"
+
+namespace hillstar {
+
+struct BenchPlan {
+  std::vector<int64_t> prompt_tokens;   // prefill lengths
+  std::vector<int64_t> context_tokens;  // tokens before the decoded ones
+  int64_t decode_tokens = 128;
+  int64_t repeat = 5;
+};
+
+struct BenchRow {
+  bool is_prefill;
+  int64_t num_tokens;      // prefilled, or decoded
+  int64_t context_tokens;  // before them
+  double median_rate;      // tokens a second
+  double lowest_rate, highest_rate;
+};
+
+// "128,512" as numbers >= `least`. Errors: kUsage naming the option and the entry.
+std::vector<int64_t> ParseTokenCounts(const char* option_name, const std::string& list,
+                                      int64_t least);
+
+// Errors: kUsage, with the numbers, where a length passes the engine's context.
+std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
+                                   const ProgressFn& progress);
+
+}  // namespace hillstar

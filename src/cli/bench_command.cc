@@ -1,0 +1,120 @@
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/bandwidth.h"
+#include "cli/bench.h"
+#include "cli/commands.h"
+#include "cli/open_model.h"
+#include "cli/terminal.h"
+
+namespace hillstar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kBandwidthPasses = 7;
+
+struct Measured {
+  std::vector<BenchRow> rows;
+  double load_seconds = 0;
+  double load_bytes = 0;  // of weights in memory
+  uint64_t peak_bytes = 0;
+  double bandwidth = 0;  // bytes a second
+  double bytes_per_token = 0;
+
+  // Share of the speed at which the weights alone could be read.
+  double ShareOfBound(const BenchRow& row) const {
+    return row.median_rate * bytes_per_token / bandwidth;
+  }
+};
+
+uint64_t PeakResidentBytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return uint64_t(usage.ru_maxrss) * 1024;
+}
+
+void PrintTable(const OpenedModel& model, const Measured& m) {
+  const Engine& engine = *model.engine;
+  fmt::print("{}: weights {}, {} threads, {}\n", model.folder, engine.weight_summary(),
+             engine.num_threads(), engine.simd_level());
+  fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>10}\n", "", "tokens", "after", "tok/s",
+             "lowest to highest", "of bound");
+  for (const BenchRow& row : m.rows) {
+    fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>10}\n",
+               row.is_prefill ? "prefill" : "decode", row.num_tokens, row.context_tokens,
+               row.median_rate, fmt::format("{:.1f} to {:.1f}", row.lowest_rate, row.highest_rate),
+               row.is_prefill ? "" : fmt::format("{:.1f} %", 100 * m.ShareOfBound(row)));
+  }
+  fmt::print(
+      "read bandwidth {:.1f} GB/s; a decoded token reads {} of weights: bound {:.1f} tok/s\n",
+      m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token);
+  fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
+             m.load_seconds, m.load_bytes / m.load_seconds / 1e9);
+  const uint64_t predicted = engine.memory().total();
+  fmt::print("peak memory {}; predicted for a full context of {} tokens {} ({:+.1f} %)\n",
+             BytesText(m.peak_bytes), engine.context_tokens(), BytesText(predicted),
+             100 * (double(m.peak_bytes) / double(predicted) - 1));
+}
+
+void PrintJson(const OpenedModel& model, const Measured& m) {
+  const Engine& engine = *model.engine;
+  Json json;
+  json["model"] = model.folder;
+  json["weights"] = engine.weight_summary();
+  json["threads"] = engine.num_threads();
+  json["simd"] = engine.simd_level();
+  json["rows"] = Json::array();
+  for (const BenchRow& row : m.rows) {
+    Json entry{{"phase", row.is_prefill ? "prefill" : "decode"},
+               {"tokens", row.num_tokens},
+               {"context_tokens", row.context_tokens},
+               {"tokens_per_second", row.median_rate},
+               {"lowest", row.lowest_rate},
+               {"highest", row.highest_rate}};
+    if (!row.is_prefill) entry["share_of_bound"] = m.ShareOfBound(row);
+    json["rows"].push_back(std::move(entry));
+  }
+  json["read_bandwidth_bytes_per_second"] = m.bandwidth;
+  json["weight_bytes_per_token"] = m.bytes_per_token;
+  json["load_seconds"] = m.load_seconds;
+  json["load_bytes"] = m.load_bytes;
+  json["peak_bytes"] = m.peak_bytes;
+  json["predicted_bytes"] = engine.memory().total();
+  fmt::print("{}\n", json.dump(2));
+}
+
+}  // namespace
+
+int BenchCommand(const Options& options) {
+  BenchPlan plan;
+  plan.prompt_tokens = ParseTokenCounts("prompt-tokens", options.prompt_tokens, 1);
+  plan.context_tokens = ParseTokenCounts("context-tokens", options.context_tokens, 0);
+  plan.decode_tokens = options.decode_tokens;
+  plan.repeat = options.repeat;
+  const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  const MemoryPlan memory = model.engine->memory();
+  Measured m;
+  m.load_seconds = model.load_seconds;
+  m.load_bytes = double(memory.dense_weights + memory.experts);
+  m.bytes_per_token = double(model.engine->weight_bytes_per_token());
+  {
+    ProgressLine line("measurement", ProgressLine::Unit::kItems);
+    m.rows = MeasureSpeed(*model.engine, plan,
+                          [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  }
+  m.peak_bytes = PeakResidentBytes();  // before the bandwidth's buffer counts
+  m.bandwidth =
+      MeasureReadBandwidth(model.engine->num_threads(), BandwidthBufferBytes(), kBandwidthPasses);
+  if (options.json) {
+    PrintJson(model, m);
+  } else {
+    PrintTable(model, m);
+  }
+  return 0;
+}
+
+}  // namespace hillstar

@@ -1,0 +1,168 @@
+#include "cli/chat.h"
+
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "cli/conversation.h"
+#include "cli/request.h"
+#include "cli/terminal.h"
+
+namespace hillstar {
+namespace {
+
+constexpr const char* kSlashHelp =
+    "/help              this list\n"
+    "/clear             forget the conversation\n"
+    "/system TEXT       set the system message and forget the conversation; without TEXT remove "
+    "it\n"
+    "/think on|off      ask the model to reason before it answers, or not\n"
+    "/think show|hide   show the reasoning, or not\n"
+    "/stats             tokens and speed of the last answer\n"
+    "/save FILE         write the conversation as JSON\n"
+    "/quit              end (or Ctrl-D)\n"
+    "A backslash at the end of a line continues it; Ctrl-C stops an answer.\n";
+
+class ChatLoop {
+ public:
+  explicit ChatLoop(const ChatSession& session)
+      : session_(session),
+        conversation_(session.engine, RequestFrom(session.options, session.engine),
+                      ChatOptionsFrom(session.options, session.is_built_in)),
+        shows_thinking_(session.options.show_thinking) {
+    conversation_.SetSystem(session.options.system);
+  }
+
+  void PrintBanner() {
+    const Engine& engine = session_.engine;
+    session_.notes << fmt::format(
+        "{}: weights {}, context {} tokens, {} threads, {}; thinking {}. /help lists commands, "
+        "Ctrl-D ends.\n",
+        session_.is_built_in ? "built-in model" : session_.options.model, engine.weight_summary(),
+        engine.context_tokens(), engine.num_threads(), engine.simd_level(),
+        conversation_.thinking() ? "on" : "off");
+  }
+
+  void Loop() {
+    while (!ends_) {
+      const std::optional<std::string> message =
+          NextMessage(session_.lines, session_.has_terminal ? "> " : "");
+      if (!message) break;
+      if (message->find_first_not_of(" \t\n") == std::string::npos) continue;
+      if (message->front() == '/') {
+        Obey(*message);
+      } else {
+        Answer(*message);
+      }
+    }
+    if (!ends_ && session_.has_terminal) session_.out << "\n";
+  }
+
+  bool failed() const { return failed_; }
+
+ private:
+  void Answer(const std::string& message) {
+    InterruptGuard guard;
+    bool is_dim = false;
+    const auto set_dim = [&](bool dim) {
+      if (dim == is_dim) return;
+      is_dim = dim;
+      if (session_.has_terminal) session_.out << (dim ? kDim : kPlain);
+      if (!dim) session_.out << "\n";
+    };
+    const auto on_reasoning = [&](std::string_view piece) {
+      if (!shows_thinking_) return;
+      set_dim(true);
+      session_.out << piece << std::flush;
+    };
+    const auto on_content = [&](std::string_view piece) {
+      set_dim(false);
+      session_.out << piece << std::flush;
+    };
+    try {
+      const GenerateResult result =
+          conversation_.Ask(message, on_reasoning, on_content, guard.flag());
+      set_dim(false);
+      session_.out << "\n" << std::flush;
+      stats_ = StatsText(result);
+      if (!result.notice.empty()) session_.notes << "note: " << result.notice << "\n";
+      if (result.finish_reason == FinishReason::kCancelled) session_.notes << "(stopped)\n";
+      if (session_.options.stats) session_.notes << "[" << stats_ << "]\n";
+    } catch (const Error& error) {
+      set_dim(false);
+      session_.notes << "hillstar: " << error.what() << "\n";
+      failed_ = true;
+    }
+  }
+
+  void Obey(const std::string& line) {
+    const size_t space = std::min(line.find(' '), line.size());
+    const std::string name = line.substr(0, space);
+    const size_t begin = std::min(line.find_first_not_of(' ', space), line.size());
+    const std::string rest = line.substr(begin, line.find_last_not_of(" \n") + 1 - begin);
+    if (name == "/help") {
+      session_.notes << kSlashHelp;
+    } else if (name == "/quit" || name == "/exit") {
+      ends_ = true;
+    } else if (name == "/clear") {
+      conversation_.Clear();
+      session_.notes << "the conversation is forgotten\n";
+    } else if (name == "/system") {
+      conversation_.Clear();
+      conversation_.SetSystem(rest);
+      session_.notes << (rest.empty() ? "no system message\n" : "system message set\n");
+    } else if (name == "/think") {
+      Think(rest);
+    } else if (name == "/stats") {
+      session_.notes << (stats_.empty() ? "no answer yet" : stats_) << "\n";
+    } else if (name == "/save") {
+      Save(rest);
+    } else {
+      session_.notes << fmt::format("there is no {}; /help lists what there is\n", name);
+    }
+  }
+
+  void Think(const std::string& word) {
+    if (word == "on" || word == "off") {
+      conversation_.SetThinking(word == "on");
+    } else if (word == "show" || word == "hide") {
+      shows_thinking_ = word == "show";
+    } else {
+      session_.notes << "/think takes on, off, show or hide\n";
+      return;
+    }
+    session_.notes << fmt::format("thinking is {} and {}\n",
+                                  conversation_.thinking() ? "on" : "off",
+                                  shows_thinking_ ? "shown" : "hidden");
+  }
+
+  void Save(const std::string& file_name) {
+    if (file_name.empty()) {
+      session_.notes << "/save needs a file's name\n";
+      return;
+    }
+    std::ofstream file(file_name);
+    file << conversation_.Json() << "\n";
+    file.close();
+    session_.notes << (file ? "written to " : "cannot write to ") << file_name << "\n";
+  }
+
+  const ChatSession& session_;
+  Conversation conversation_;
+  bool shows_thinking_;
+  bool ends_ = false;
+  bool failed_ = false;
+  std::string stats_;
+};
+
+}  // namespace
+
+int Chat(const ChatSession& session) {
+  ChatLoop loop(session);
+  if (session.has_terminal) loop.PrintBanner();
+  loop.Loop();
+  // A person has seen the message and gone on; a script has to be told.
+  return loop.failed() && !session.has_terminal ? 1 : 0;
+}
+
+}  // namespace hillstar

@@ -1,0 +1,167 @@
+#include "cli/chat.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/conversation.h"
+#include "cli/request.h"
+#include "engine/fake_engine.h"
+
+namespace hillstar {
+namespace {
+
+constexpr int32_t kUser = 257;
+
+// Answers every prompt with `answer` and the end token <|user|>: whatever follows the last
+// <|assistant|><think> (or <think></think>) of the context is the answer so far.
+FakeModel AnsweringModel(const std::string& answer) {
+  return [answer](std::span<const int32_t> ids) {
+    const FakeEngine engine({});
+    const std::string text = engine.tokenizer().Decode(ids, false);
+    size_t begin = text.rfind("<|assistant|><think>") + std::string("<|assistant|><think>").size();
+    if (text.substr(begin).starts_with("</think>") &&
+        answer.find("</think>") == std::string::npos) {
+      begin += std::string("</think>").size();
+    }
+    const std::vector<int32_t> script = engine.tokenizer().Encode(answer, AddedTokens::kParse);
+    const size_t step = engine.tokenizer().Encode(text.substr(begin), AddedTokens::kParse).size();
+    std::vector<float> logits(size_t(engine.tokenizer().vocab_size()), 0.0f);
+    logits[size_t(step < script.size() ? script[step] : kUser)] = 1.0f;
+    return logits;
+  };
+}
+
+struct Talk {
+  std::string out, notes;
+  int exit_code;
+};
+
+Talk Say(const std::string& input, const std::string& answer, Options options = {}) {
+  FakeEngine engine(AnsweringModel(answer));
+  std::istringstream in(input);
+  std::ostringstream out, notes;
+  const auto lines = StreamLines(in);
+  const int code = Chat({engine, options, true, false, *lines, out, notes});
+  return {out.str(), notes.str(), code};
+}
+
+TEST(Chat, AnswersEachLineOfAPipe) {
+  const Talk talk = Say("hello\n\nagain\r\n", "Good day.");
+  EXPECT_EQ(talk.out, "Good day.\nGood day.\n");
+  EXPECT_EQ(talk.notes, "");
+  EXPECT_EQ(talk.exit_code, 0);
+}
+
+TEST(Chat, RoleMarkersEndTheAnswerAndAreNotShown) {
+  EXPECT_EQ(Say("hello\n", "Yes.<|assistant|>No.").out, "Yes.\n");
+  EXPECT_EQ(Say("hello\n", "Yes.<|system|>No.").out, "Yes.\n");
+}
+
+TEST(Chat, ThinkingIsHiddenOrShown) {
+  Options options;
+  options.thinking = "on";
+  EXPECT_EQ(Say("x\n", "hm</think>Yes.", options).out, "Yes.\n");
+  options.show_thinking = true;
+  EXPECT_EQ(Say("x\n", "hm</think>Yes.", options).out, "hm\nYes.\n");
+  EXPECT_EQ(Say("/think hide\nx\n", "hm</think>Yes.", options).out, "Yes.\n");
+}
+
+TEST(Chat, StatsGoToTheNotes) {
+  Options options;
+  options.stats = true;
+  const Talk talk = Say("hi\n", "Yes.", options);
+  EXPECT_NE(talk.notes.find("answer 4 tokens"), std::string::npos) << talk.notes;
+  EXPECT_NE(Say("/stats\nhi\n/stats\n", "Yes.").notes.find("no answer yet\nprompt "),
+            std::string::npos);
+}
+
+TEST(Chat, SlashCommandsAnswerOrSaySo) {
+  EXPECT_NE(Say("/help\n", "x").notes.find("/system TEXT"), std::string::npos);
+  EXPECT_EQ(Say("/quit\nhello\n", "x").out, "");
+  EXPECT_NE(Say("/nonsense\n", "x").notes.find("there is no /nonsense"), std::string::npos);
+  EXPECT_NE(Say("/think maybe\n", "x").notes.find("/think takes"), std::string::npos);
+}
+
+TEST(Chat, APromptPastTheContextFailsTheAnswerOnly) {
+  FakeEngine engine(AnsweringModel("Yes."), /*context_tokens=*/40);
+  Options options;
+  std::istringstream in(std::string(60, 'x') + "\n/clear\nhi\n");
+  std::ostringstream out, notes;
+  const auto lines = StreamLines(in);
+  const int code = Chat({engine, options, true, false, *lines, out, notes});
+  EXPECT_EQ(out.str(), "Yes.\n");
+  EXPECT_NE(notes.str().find("the prompt is too long"), std::string::npos) << notes.str();
+  EXPECT_EQ(code, 1);
+}
+
+TEST(Chat, SavesTheConversation) {
+  std::string folder = (std::filesystem::temp_directory_path() / "hillstar-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string file = folder + "/talk.json";
+  Say("/system Be brief.\nhi\n/save " + file + "\n", "Yes.");
+  std::ifstream stream(file);
+  const auto json = nlohmann::json::parse(stream, nullptr, false);
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(json.is_array());
+  ASSERT_EQ(json.size(), 3u);
+  EXPECT_EQ(json[0]["content"], "Be brief.");
+  EXPECT_EQ(json[1]["content"], "hi");
+  EXPECT_EQ(json[2]["role"], "assistant");
+  EXPECT_EQ(json[2]["content"], "Yes.");
+}
+
+TEST(NextMessage, ABackslashContinuesTheLine) {
+  std::istringstream in("one\\\ntwo\\\nthree\nfour\n");
+  const auto lines = StreamLines(in);
+  EXPECT_EQ(NextMessage(*lines, ""), "one\ntwo\nthree");
+  EXPECT_EQ(NextMessage(*lines, ""), "four");
+  EXPECT_EQ(NextMessage(*lines, ""), std::nullopt);
+}
+
+TEST(Conversation, ReusesThePrefixOfTheTurnsBefore) {
+  FakeEngine engine(AnsweringModel("Yes."));
+  Conversation conversation(engine, RequestFrom({}, engine), {});
+  conversation.Ask("hello", {}, {}, nullptr);
+  const GenerateResult second = conversation.Ask("more", {}, {}, nullptr);
+  // <|user|>hello<|assistant|> comes back as it was.
+  EXPECT_EQ(second.reused_tokens, 1 + 5 + 1);
+  EXPECT_EQ(conversation.messages().size(), 4u);
+}
+
+TEST(Conversation, ACancelledTurnWithoutTextIsForgotten) {
+  FakeEngine engine(AnsweringModel("Yes."));
+  Conversation conversation(engine, RequestFrom({}, engine), {});
+  const std::atomic<bool> cancel{true};
+  conversation.Ask("hello", {}, {}, &cancel);
+  EXPECT_TRUE(conversation.messages().empty());
+}
+
+TEST(Request, RawPromptsBeginWithThePrefixOnce) {
+  const FakeTokenizer tokenizer({{"[gMASK]", true}, {"<sop>", true}});
+  EXPECT_EQ(RawPromptIds(tokenizer, "a"), (std::vector<int32_t>{256, 257, 'a'}));
+  EXPECT_EQ(RawPromptIds(tokenizer, "[gMASK]<sop>a"), (std::vector<int32_t>{256, 257, 'a'}));
+  EXPECT_EQ(RawPromptIds(FakeTokenizer({}), "a"), (std::vector<int32_t>{'a'}));
+}
+
+TEST(Request, ThinkingStartsOnlyInAnOpenTag) {
+  EXPECT_TRUE(EndsThinking("<|assistant|><think>"));
+  EXPECT_TRUE(EndsThinking("<|assistant|><think>\n"));
+  EXPECT_FALSE(EndsThinking("<|assistant|><think></think>"));
+  EXPECT_FALSE(EndsThinking(""));
+}
+
+TEST(Request, AutomaticThinkingIsOffForTheBuiltInModelOnly) {
+  Options options;
+  EXPECT_FALSE(ChatOptionsFrom(options, true).thinking);
+  EXPECT_TRUE(ChatOptionsFrom(options, false).thinking);
+  options.thinking = "on";
+  EXPECT_TRUE(ChatOptionsFrom(options, true).thinking);
+}
+
+}  // namespace
+}  // namespace hillstar

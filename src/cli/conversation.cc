@@ -1,0 +1,72 @@
+#include "cli/conversation.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cli/request.h"
+#include "model/config.h"
+
+namespace hillstar {
+
+Conversation::Conversation(Engine& engine, GenerateRequest request, ChatOptions chat)
+    : engine_(engine),
+      request_(std::move(request)),
+      chat_(std::move(chat)),
+      sequence_(engine.NewSequence()) {
+  request_.end_ids = ChatEndIds(engine.config().eos_ids, engine.tokenizer());
+}
+
+GenerateResult Conversation::Ask(const std::string& text, const TextFn& on_reasoning,
+                                 const TextFn& on_content, const std::atomic<bool>* cancel) {
+  const ChatFormat& format = engine_.chat_format();
+  std::vector<ChatMessage> messages = messages_;
+  messages.push_back({"user", text, "", {}});
+  GenerateRequest request = request_;
+  request.prompt_ids = format.RenderIds(messages, chat_, engine_.tokenizer());
+  request.cancel = cancel;
+
+  ChatMessage answer{"assistant", "", "", {}};
+  ThinkSplitter splitter(EndsThinking(format.Render(messages, chat_)));
+  const auto take = [&](const ThinkSplitter::Piece& piece) {
+    answer.reasoning_content += piece.reasoning;
+    answer.content += piece.content;
+    if (!piece.reasoning.empty() && on_reasoning) on_reasoning(piece.reasoning);
+    if (!piece.content.empty() && on_content) on_content(piece.content);
+  };
+  request.on_text = [&](std::string_view piece) { take(splitter.Push(piece)); };
+  GenerateResult result;
+  try {
+    result = Generate(*sequence_, engine_.tokenizer(), request);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNonFinite) sequence_ = engine_.NewSequence();
+    throw;
+  }
+  take(splitter.Finish());
+  const bool nothing_came = answer.content.empty() && answer.reasoning_content.empty();
+  if (result.finish_reason == FinishReason::kCancelled && nothing_came) return result;
+  messages.push_back(std::move(answer));
+  messages_ = std::move(messages);
+  return result;
+}
+
+void Conversation::Clear() {
+  std::erase_if(messages_, [](const ChatMessage& m) { return m.role != "system"; });
+}
+
+void Conversation::SetSystem(const std::string& text) {
+  std::erase_if(messages_, [](const ChatMessage& m) { return m.role == "system"; });
+  if (!text.empty()) messages_.insert(messages_.begin(), {"system", text, "", {}});
+}
+
+std::string Conversation::Json() const {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const ChatMessage& message : messages_) {
+    nlohmann::ordered_json object{{"role", message.role}, {"content", message.content}};
+    if (!message.reasoning_content.empty()) {
+      object["reasoning_content"] = message.reasoning_content;
+    }
+    list.push_back(std::move(object));
+  }
+  return list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace hillstar

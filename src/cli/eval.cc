@@ -1,0 +1,167 @@
+#include "cli/eval.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "cli/request.h"
+#include "engine/generate.h"
+#include "model/config.h"
+
+namespace hillstar {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string MemberOf(const Json& object, const char* name, int64_t line) {
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  if (!object.is_object() || found == object.end() || !found->is_string()) {
+    throw Error(ErrorCode::kBadFile,
+                fmt::format("line {} is not an object with a text \"{}\"", line, name));
+  }
+  return found->get<std::string>();
+}
+
+std::set<std::string> SplitNames(const std::string& list) {
+  std::set<std::string> names;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) names.insert(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+// Minus the log of a token's probability, in nats.
+double NegativeLogLikelihood(std::span<const float> logits, int32_t id) {
+  const double largest = double(*std::max_element(logits.begin(), logits.end()));
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(double(x) - largest);
+  return largest + std::log(sum) - double(logits[size_t(id)]);
+}
+
+class RowEvaluator {
+ public:
+  RowEvaluator(Engine& engine, int64_t max_tokens)
+      : engine_(engine), max_tokens_(max_tokens), sequence_(engine.NewSequence()) {}
+
+  EvalSum Evaluate(const EvalRow& row) {
+    const Tokenizer& tokenizer = engine_.tokenizer();
+    const std::vector<int32_t> prompt = RawPromptIds(tokenizer, row.prompt);
+    const std::vector<int32_t> answer = tokenizer.Encode(row.answer, AddedTokens::kParse);
+    if (answer.empty()) throw Error(ErrorCode::kBadFile, "the answer is empty");
+    EvalSum sum;
+    sum.rows = 1;
+    sum.exact = IsExact(prompt, answer) ? 1 : 0;
+    sum.answer_tokens = int64_t(answer.size());
+    sum.nll = AnswerNll(prompt, answer);
+    return sum;
+  }
+
+ private:
+  bool IsExact(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
+    const Tokenizer& tokenizer = engine_.tokenizer();
+    const std::vector<int32_t>& ends = engine_.config().eos_ids;
+    const auto first_end = std::ranges::find_first_of(answer, ends);
+    const std::string want = tokenizer.Decode({answer.begin(), first_end}, /*skip_special=*/false);
+    GenerateRequest request;
+    request.prompt_ids = prompt;
+    request.sampling.temperature = 0;
+    request.max_tokens = max_tokens_;
+    request.context_tokens = engine_.context_tokens();
+    request.end_ids = ends;
+    std::string got;
+    request.on_token = [&](int32_t id) {
+      got += tokenizer.TokenBytes(id);
+      return want.starts_with(got);  // nothing that follows can make it equal again
+    };
+    const GenerateResult result = Generate(*sequence_, tokenizer, request);
+    return result.end_id >= 0 && got == want;
+  }
+
+  double AnswerNll(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer) {
+    sequence_->Truncate(int64_t(prompt.size()) - 1);
+    std::vector<int32_t> inputs = {prompt.back()};
+    inputs.insert(inputs.end(), answer.begin(), answer.end() - 1);
+    const std::span<const float> logits = sequence_->Append(inputs, LogitsMode::kAll);
+    const size_t vocab = logits.size() / inputs.size();
+    double nll = 0;
+    for (size_t i = 0; i < answer.size(); ++i) {
+      nll += NegativeLogLikelihood(logits.subspan(i * vocab, vocab), answer[i]);
+    }
+    return nll;
+  }
+
+  Engine& engine_;
+  int64_t max_tokens_;
+  std::unique_ptr<Sequence> sequence_;
+};
+
+void Add(const EvalSum& row, EvalSum& sum) {
+  sum.rows += row.rows;
+  sum.exact += row.exact;
+  sum.answer_tokens += row.answer_tokens;
+  sum.nll += row.nll;
+}
+
+}  // namespace
+
+std::vector<EvalRow> ParseEvalRows(const std::string& jsonl) {
+  std::vector<EvalRow> rows;
+  int64_t line_number = 0;
+  for (size_t begin = 0; begin < jsonl.size();) {
+    const size_t end = std::min(jsonl.find('\n', begin), jsonl.size());
+    const std::string line = jsonl.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    rows.push_back({MemberOf(json, "skill", line_number), MemberOf(json, "prompt", line_number),
+                    MemberOf(json, "answer", line_number)});
+  }
+  if (rows.empty()) throw Error(ErrorCode::kBadFile, "the file holds no rows");
+  return rows;
+}
+
+std::vector<EvalRow> SelectEvalRows(std::vector<EvalRow> rows, const std::string& skills,
+                                    int64_t limit) {
+  const std::set<std::string> wanted = SplitNames(skills);
+  std::map<std::string, int64_t> taken;
+  for (const EvalRow& row : rows) taken[row.skill] = 0;
+  for (const std::string& skill : wanted) {
+    if (taken.contains(skill)) continue;
+    std::string known;
+    for (const auto& [name, count] : taken) known += (known.empty() ? "" : ", ") + name;
+    throw Error(ErrorCode::kUsage,
+                fmt::format("no row has the skill \"{}\"; there are {}", skill, known));
+  }
+  std::erase_if(rows, [&](const EvalRow& row) {
+    if (!wanted.empty() && !wanted.contains(row.skill)) return true;
+    return limit > 0 && ++taken[row.skill] > limit;
+  });
+  return rows;
+}
+
+EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t max_tokens,
+                    const ProgressFn& progress) {
+  RowEvaluator evaluator(engine, max_tokens);
+  EvalReport report;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    EvalSum sum;
+    try {
+      sum = evaluator.Evaluate(rows[i]);
+    } catch (const Error& error) {
+      throw Error(error.code(), fmt::format("row {} ({}): {}", i + 1, rows[i].skill, error.what()));
+    }
+    if (!report.by_skill.contains(rows[i].skill)) report.skills.push_back(rows[i].skill);
+    Add(sum, report.by_skill[rows[i].skill]);
+    Add(sum, report.all);
+    if (progress) progress(i + 1, rows.size());
+  }
+  return report;
+}
+
+}  // namespace hillstar

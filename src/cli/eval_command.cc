@@ -1,0 +1,65 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/eval.h"
+#include "cli/open_model.h"
+#include "cli/terminal.h"
+#include "cli/text_file.h"
+
+namespace hillstar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void PrintRow(const std::string& name, const EvalSum& sum) {
+  fmt::print("{:<14} {:>6} {:>7} {:>8.1f} % {:>10.4f}\n", name, sum.rows, sum.exact,
+             100 * sum.exact_rate(), sum.nll_per_token());
+}
+
+Json SumJson(const EvalSum& sum) {
+  return {{"rows", sum.rows},
+          {"exact", sum.exact},
+          {"exact_rate", sum.exact_rate()},
+          {"answer_tokens", sum.answer_tokens},
+          {"nll_per_token", sum.nll_per_token()}};
+}
+
+void PrintJson(const EvalReport& report) {
+  Json json;
+  json["all"] = SumJson(report.all);
+  for (const std::string& skill : report.skills) {
+    json["skills"][skill] = SumJson(report.by_skill.at(skill));
+  }
+  fmt::print("{}\n", json.dump(2));
+}
+
+void PrintTable(const EvalReport& report) {
+  fmt::print("{:<14} {:>6} {:>7} {:>10} {:>10}\n", "skill", "rows", "exact", "rate", "nats/token");
+  for (const std::string& skill : report.skills) PrintRow(skill, report.by_skill.at(skill));
+  PrintRow("all", report.all);
+}
+
+}  // namespace
+
+int EvalCommand(const Options& options) {
+  const std::vector<EvalRow> rows = SelectEvalRows(
+      ParseEvalRows(ReadTextFile(options.arguments[0])), options.skills, options.limit);
+  const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  EvalReport report;
+  {
+    ProgressLine line("evaluating row", ProgressLine::Unit::kItems);
+    report = Evaluate(*model.engine, rows, options.max_tokens,
+                      [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  }
+  if (options.json) {
+    PrintJson(report);
+  } else {
+    PrintTable(report);
+  }
+  return 0;
+}
+
+}  // namespace hillstar

@@ -1,0 +1,110 @@
+#include "cli/line_source.h"
+
+#include <histedit.h>
+
+#include <clocale>
+#include <cstdio>
+
+#include "core/check.h"
+
+namespace hillstar {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+class StreamSource : public LineSource {
+ public:
+  explicit StreamSource(std::istream& stream) : stream_(stream) {}
+  std::optional<std::string> Next(const std::string&) override {
+    std::string line;
+    if (!std::getline(stream_, line)) return std::nullopt;
+    if (line.ends_with('\r')) line.pop_back();
+    return line;
+  }
+
+ private:
+  std::istream& stream_;
+};
+
+// libedit edits characters, not bytes, where the locale says that text is UTF-8; what a model reads
+// is, whatever the user's locale.
+EditLine* NewEditor() {
+  std::setlocale(LC_CTYPE, "C.UTF-8");
+  return el_init("hillstar", stdin, stdout, stderr);
+}
+
+class TerminalSource : public LineSource {
+ public:
+  explicit TerminalSource(const std::filesystem::path& history_file)
+      : history_file_(history_file), editor_(NewEditor()), history_(history_init()) {
+    CHECK(editor_ != nullptr && history_ != nullptr);
+    el_set(editor_, EL_CLIENTDATA, this);
+    el_set(editor_, EL_PROMPT, &TerminalSource::Prompt);
+    el_set(editor_, EL_EDITOR, "emacs");
+    // While a line is edited, Ctrl-C is a key like others and empties the line.
+    el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
+    el_set(editor_, EL_BIND, "^C", "em-kill-line", nullptr);
+    el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+    el_set(editor_, EL_HIST, history, history_);
+    HistEvent event;
+    history(history_, &event, H_SETSIZE, kHistoryLines);
+    history(history_, &event, H_SETUNIQUE, 1);
+    if (!history_file_.empty()) history(history_, &event, H_LOAD, history_file_.c_str());
+  }
+  ~TerminalSource() override {
+    history_end(history_);
+    el_end(editor_);
+  }
+  TerminalSource(const TerminalSource&) = delete;
+  TerminalSource& operator=(const TerminalSource&) = delete;
+
+  std::optional<std::string> Next(const std::string& prompt) override {
+    prompt_ = prompt;
+    int length = 0;
+    const char* text = el_gets(editor_, &length);
+    if (text == nullptr || length <= 0) return std::nullopt;
+    std::string line(text, size_t(length));
+    if (line.find_first_not_of(" \t\r\n") != std::string::npos) {
+      HistEvent event;
+      history(history_, &event, H_ENTER, text);
+      if (!history_file_.empty()) history(history_, &event, H_SAVE, history_file_.c_str());
+    }
+    while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
+    return line;
+  }
+
+ private:
+  static char* Prompt(EditLine* editor) {
+    void* self = nullptr;
+    el_get(editor, EL_CLIENTDATA, &self);
+    return static_cast<TerminalSource*>(self)->prompt_.data();
+  }
+
+  std::filesystem::path history_file_;
+  std::string prompt_;
+  EditLine* editor_;
+  History* history_;
+};
+
+}  // namespace
+
+std::unique_ptr<LineSource> StreamLines(std::istream& stream) {
+  return std::make_unique<StreamSource>(stream);
+}
+
+std::unique_ptr<LineSource> TerminalLines(const std::filesystem::path& history_file) {
+  return std::make_unique<TerminalSource>(history_file);
+}
+
+std::optional<std::string> NextMessage(LineSource& lines, const std::string& prompt) {
+  std::optional<std::string> message = lines.Next(prompt);
+  while (message && message->ends_with('\\')) {
+    message->back() = '\n';
+    const std::optional<std::string> more = lines.Next("... ");
+    if (!more) break;
+    *message += *more;
+  }
+  return message;
+}
+
+}  // namespace hillstar

@@ -1,0 +1,51 @@
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "core/log.h"
+
+namespace hillstar {
+namespace {
+
+int Dispatch(const CommandLine& line) {
+  const Options& options = line.options;
+  SetLogLevel(options.log_level);
+  switch (line.command) {
+    case Command::kChat: return ChatCommand(options);
+    case Command::kRun: return RunCommand(options);
+    case Command::kScore: return ScoreCommand(options);
+    case Command::kEval: return EvalCommand(options);
+    case Command::kBench: return BenchCommand(options);
+    case Command::kConvert: return ConvertCommand(options);
+    case Command::kSynth: return SynthCommand(options);
+    case Command::kInspect: return InspectCommand(options);
+    case Command::kOptions: return OptionsCommand(options);
+  }
+  return 2;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  try {
+    const CommandLine line = ParseCommandLine(arguments);
+    if (line.help.empty()) return Dispatch(line);
+    std::fputs(line.help.c_str(), stdout);
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "hillstar: %s\n", error.what());
+    return ExitCode(error.code());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr,
+                 "hillstar: the system gave no more memory; a smaller --context needs less\n");
+    return 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "hillstar: unexpected error: %s\n", error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace hillstar
+
+int main(int argc, char** argv) { return hillstar::Main({argv + 1, argv + argc}); }

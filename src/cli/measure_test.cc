@@ -1,0 +1,191 @@
+// score, eval and bench against a scripted engine.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/bandwidth.h"
+#include "cli/bench.h"
+#include "cli/eval.h"
+#include "cli/score.h"
+#include "engine/fake_engine.h"
+
+namespace hillstar {
+namespace {
+
+// After every token its successor is the most likely.
+FakeModel CountingModel() {
+  return [](std::span<const int32_t> ids) {
+    std::vector<float> logits(264, 0.0f);
+    logits[size_t((ids.back() + 1) % 264)] = 3.0f;
+    return logits;
+  };
+}
+
+constexpr const char* kOracle = R"({"model":"counter","cases":[
+  {"name":"a","prompt_ids":[1,2,3],"greedy_ids":[4,5],"argmax":[2,3,4,5,6],
+   "margin":[3,3,3,3,3],"top_logits":[[4,3.0],[0,0.25]],"mtp_argmax":[2,3,4,5,0]},
+  {"name":"b","prompt_ids":[10],"greedy_ids":[11],"argmax":[11,99],"margin":[3,0.001]}]})";
+
+TEST(Score, CountsEqualNearAndDifferentPositions) {
+  FakeEngine engine(CountingModel());
+  const Oracle oracle = ParseOracle(kOracle);
+  EXPECT_TRUE(oracle.has_mtp());
+  ScoreReport report = ScoreOracle(engine, oracle, 0.01, {});
+  EXPECT_EQ(report.next.positions, 7);
+  EXPECT_EQ(report.next.equal, 6);
+  EXPECT_EQ(report.next.near_ties, 1);
+  EXPECT_EQ(report.mtp.positions, 4);
+  EXPECT_EQ(report.mtp.equal, 4);
+  EXPECT_TRUE(report.passes());
+  ASSERT_EQ(report.differences.size(), 1u);
+  EXPECT_EQ(report.differences[0].case_name, "b");
+  EXPECT_EQ(report.differences[0].position, 1);
+  EXPECT_EQ(report.differences[0].expected, 99);
+  EXPECT_EQ(report.differences[0].got, 12);
+  EXPECT_DOUBLE_EQ(report.largest_logit_difference, 0.25);
+  EXPECT_FALSE(ScoreOracle(engine, oracle, 0.0001, {}).passes());
+}
+
+TEST(Score, AnMtpDifferenceWithoutMarginFails) {
+  FakeEngine engine(CountingModel());
+  std::string text = kOracle;
+  text.replace(text.find("\"mtp_argmax\":[2,3"), 17, "\"mtp_argmax\":[2,7");
+  const ScoreReport report = ScoreOracle(engine, ParseOracle(text), 1000, {});
+  EXPECT_TRUE(report.next.passes());
+  EXPECT_FALSE(report.passes());
+  ASSERT_EQ(report.differences.size(), 2u);
+  EXPECT_TRUE(report.differences[0].is_mtp);
+  EXPECT_TRUE(std::isnan(report.differences[0].margin));
+}
+
+TEST(Score, RefusesDamagedOracles) {
+  for (const char* text :
+       {"", "[]", "{}", R"({"cases":[]})", R"({"cases":[1]})", R"({"cases":[{"prompt_ids":[1]}]})",
+        R"({"cases":[{"prompt_ids":[1],"argmax":[1],"margin":["x"]}]})",
+        R"({"cases":[{"prompt_ids":[1],"argmax":[1,2],"margin":[1]}]})"}) {
+    EXPECT_THROW(ParseOracle(text), Error) << text;
+  }
+}
+
+TEST(Hidden, ComparesEachStage) {
+  // Two layers of hidden size 4: three stages without and four with the one after the last layer.
+  class TappedEngine : public FakeEngine {
+   public:
+    using FakeEngine::FakeEngine;
+    std::unique_ptr<Sequence> NewSequence(bool) override {
+      const float values[8] = {1, 1, 1, 1, 2, 2, 2, 2};
+      for (int64_t layer = 0; layer <= 3; ++layer) tap()(layer, 0, 2, values);
+      return FakeEngine::NewSequence(false);
+    }
+  };
+  TappedEngine engine(CountingModel());
+  HiddenReference reference;
+  reference.ids = {1, 2};
+  reference.hidden_size = 4;
+  reference.num_stages = 3;
+  for (int stage = 0; stage < 3; ++stage) {
+    for (const float x : {1.0f, 1.0f, 1.0f, 1.0f, 2.0f, 2.0f, 2.0f, 2.0f}) {
+      reference.values.push_back(stage == 2 && x == 1 ? 1.5f : x);
+    }
+  }
+  const auto rows = CompareHidden(engine, reference);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[1].stage, "before layer 1");
+  EXPECT_EQ(rows[1].relative_l2, 0);
+  EXPECT_EQ(rows[2].stage, "after the final norm");
+  EXPECT_NEAR(rows[2].worst_token, 0.5 / 1.5, 1e-12);
+  EXPECT_NEAR(rows[2].relative_l2, std::sqrt(4 * 0.25 / (4 * 2.25 + 4 * 4)), 1e-12);
+  reference.num_stages = 6;
+  EXPECT_THROW(CompareHidden(engine, reference), Error);
+}
+
+TEST(Hidden, ReadsTheDemoModelsFile) {
+  const std::string folder = HILLSTAR_DEMO_CHECKPOINT;
+  if (folder.empty()) GTEST_SKIP() << "HILLSTAR_DEMO_CHECKPOINT is not set";
+  const HiddenReference reference = ReadHiddenReference(folder + "/hidden.safetensors");
+  EXPECT_EQ(reference.hidden_size, 384);
+  EXPECT_EQ(reference.values.size(),
+            size_t(reference.num_stages) * reference.ids.size() * size_t(384));
+  EXPECT_TRUE(std::isfinite(reference.values.back()));
+}
+
+constexpr const char* kRows =
+    "{\"skill\":\"up\",\"prompt\":\"<|user|>a\",\"answer\":\"bcd<|endoftext|>\"}\n"
+    "{\"skill\":\"up\",\"prompt\":\"a\",\"answer\":\"bcx<|endoftext|>\"}\n"
+    "\n"
+    "{\"skill\":\"down\",\"prompt\":\"a\",\"answer\":\"bcde<|user|>\"}\n";
+
+// Counts up from the last letter and ends after d.
+FakeModel LettersModel() {
+  return [](std::span<const int32_t> ids) {
+    std::vector<float> logits(264, 0.0f);
+    logits[ids.back() == 'd' ? 256 : size_t(ids.back() + 1)] = 3.0f;
+    return logits;
+  };
+}
+
+TEST(Eval, CountsExactAnswersAndTheirLikelihood) {
+  FakeEngine engine(LettersModel());
+  const EvalReport report = Evaluate(engine, ParseEvalRows(kRows), 100, {});
+  EXPECT_EQ(report.skills, (std::vector<std::string>{"up", "down"}));
+  EXPECT_EQ(report.by_skill.at("up").exact, 1);
+  EXPECT_EQ(report.by_skill.at("up").rows, 2);
+  EXPECT_EQ(report.by_skill.at("down").exact, 0);
+  EXPECT_EQ(report.all.answer_tokens, 4 + 4 + 5);
+  // A token with logit 3 among 263 zeros, and one with logit 0.
+  const double likely = std::log(263 + std::exp(3.0)) - 3, unlikely = likely + 3;
+  // Row 1: all four likely. Row 2: x and what follows it are not foreseen.
+  EXPECT_NEAR(report.by_skill.at("up").nll, 4 * likely + 2 * likely + 2 * unlikely, 1e-6);
+}
+
+TEST(Eval, SelectsSkillsAndLimits) {
+  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows), "", 0).size(), 3u);
+  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows), "up", 0).size(), 2u);
+  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows), "up,down", 1).size(), 2u);
+  EXPECT_THROW(SelectEvalRows(ParseEvalRows(kRows), "sideways", 0), Error);
+}
+
+TEST(Eval, RefusesDamagedRowsByLine) {
+  try {
+    ParseEvalRows("{\"skill\":\"a\",\"prompt\":\"b\",\"answer\":\"c\"}\n{\"skill\":1}\n");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("line 2"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(ParseEvalRows(""), Error);
+  EXPECT_THROW(ParseEvalRows("[]"), Error);
+}
+
+TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
+  FakeEngine engine(CountingModel(), /*context_tokens=*/100);
+  BenchPlan plan{{16, 32}, {0, 64}, 8, 3};
+  const auto rows = MeasureSpeed(engine, plan, {});
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_TRUE(rows[0].is_prefill);
+  EXPECT_EQ(rows[1].num_tokens, 32);
+  EXPECT_FALSE(rows[2].is_prefill);
+  EXPECT_EQ(rows[3].context_tokens, 64);
+  for (const BenchRow& row : rows) {
+    EXPECT_GT(row.median_rate, 0);
+    EXPECT_LE(row.lowest_rate, row.median_rate);
+    EXPECT_GE(row.highest_rate, row.median_rate);
+  }
+  plan.context_tokens = {95};
+  EXPECT_THROW(MeasureSpeed(engine, plan, {}), Error);
+}
+
+TEST(Bench, ReadsListsOfCounts) {
+  EXPECT_EQ(ParseTokenCounts("prompt-tokens", "1,512", 1), (std::vector<int64_t>{1, 512}));
+  for (const char* bad : {"", "0", "1,", ",1", "1;2", "x", "1.5", "99999999999"}) {
+    EXPECT_THROW(ParseTokenCounts("prompt-tokens", bad, 1), Error) << bad;
+  }
+}
+
+TEST(Bandwidth, IsPlausible) {
+  const double bandwidth = MeasureReadBandwidth(2, uint64_t{64} << 20, 2);
+  EXPECT_GT(bandwidth, 1e8);   // a tenth of the slowest memory in use
+  EXPECT_LT(bandwidth, 1e13);  // beyond any cache
+}
+
+}  // namespace
+}  // namespace hillstar

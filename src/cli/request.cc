@@ -1,0 +1,79 @@
+#include "cli/request.h"
+
+#include <fmt/format.h>
+
+#include <random>
+
+#include "formats/container.h"
+
+namespace hillstar {
+
+EngineOptions EngineOptionsFrom(const Options& options, const std::string& folder, bool load_mtp) {
+  if (options.is_typed("weights") && Container::IsContainer(folder)) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("--weights is of no use here: {} is a container and brings its formats",
+                            folder));
+  }
+  EngineOptions engine;
+  engine.model = folder;
+  engine.num_threads = int(options.threads);
+  engine.simd = options.simd;
+  engine.context_tokens = options.context;
+  engine.prefill_chunk = options.prefill_chunk;
+  engine.weights = options.weights;
+  engine.load_mtp = load_mtp;
+  return engine;
+}
+
+GenerateRequest RequestFrom(const Options& options, const Engine& engine) {
+  const Engine::SamplingDefaults defaults = engine.sampling_defaults();
+  GenerateRequest request;
+  SamplingParams& s = request.sampling;
+  s.temperature =
+      options.is_given("temperature") ? options.temperature : double(defaults.temperature);
+  s.top_p = options.is_given("top-p") ? options.top_p : double(defaults.top_p);
+  s.top_k = options.top_k;
+  s.min_p = options.min_p;
+  s.repetition_penalty = options.repetition_penalty;
+  s.presence_penalty = options.presence_penalty;
+  s.frequency_penalty = options.frequency_penalty;
+  // 31 bits, so that the seed that --stats prints is short enough to be typed.
+  s.seed = options.is_given("seed") ? uint64_t(options.seed) : std::random_device()() >> 1;
+  request.max_tokens = options.max_tokens;
+  request.context_tokens = engine.context_tokens();
+  request.stops = options.stop;
+  return request;
+}
+
+ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in) {
+  ChatOptions chat;
+  chat.thinking = options.thinking == "auto" ? !is_built_in : options.thinking == "on";
+  chat.reasoning_effort = options.reasoning_effort;
+  if (options.reasoning_effort == "auto") chat.reasoning_effort = is_built_in ? "high" : "";
+  return chat;
+}
+
+bool EndsThinking(const std::string& rendered_prompt) {
+  const size_t last = rendered_prompt.find_last_not_of(" \t\r\n");
+  return last != std::string::npos &&
+         std::string_view(rendered_prompt).substr(0, last + 1).ends_with("<think>");
+}
+
+std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<int32_t> ids = tokenizer.Encode(text, AddedTokens::kParse);
+  const auto mask = tokenizer.AddedTokenId("[gMASK]");
+  const auto start = tokenizer.AddedTokenId("<sop>");
+  if (!mask || !start) return ids;
+  const bool has_prefix = ids.size() >= 2 && ids[0] == *mask && ids[1] == *start;
+  if (!has_prefix) ids.insert(ids.begin(), {*mask, *start});
+  return ids;
+}
+
+std::string StatsText(const GenerateResult& result) {
+  return fmt::format(
+      "prompt {} tokens ({} reused), {:.0f} tok/s; answer {} tokens, {:.1f} tok/s; ended by {}",
+      result.prompt_tokens, result.reused_tokens, result.prefill_rate(), result.ids.size(),
+      result.decode_rate(), FinishReasonName(result.finish_reason));
+}
+
+}  // namespace hillstar

@@ -1,0 +1,31 @@
+// From options to what the engine is asked. Plain functions; main thread only.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/options.h"
+#include "engine/generate.h"
+#include "hillstar/engine.h"
+#include "tokenizer/chat_format.h"
+
+namespace hillstar {
+
+// The engine options of a command; `folder` is the model's.
+EngineOptions EngineOptionsFrom(const Options& options, const std::string& folder, bool load_mtp);
+
+// Sampling, lengths, stop strings of the options; the model's values where an option is not given.
+// Prompt, end ids and callbacks are left to the caller.
+GenerateRequest RequestFrom(const Options& options, const Engine& engine);
+// What the template is told. `is_built_in` decides what "auto" means.
+ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in);
+// True if the rendered prompt ends inside an open <think>.
+bool EndsThinking(const std::string& rendered_prompt);
+// The ids of a text as it stands, with the model's [gMASK]<sop> in front where it knows them and
+// they are not there.
+std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string& text);
+
+// A line for --stats.
+std::string StatsText(const GenerateResult& result);
+
+}  // namespace hillstar

@@ -1,0 +1,29 @@
+// One answer of `hillstar run`, apart from the model's loading.
+#pragma once
+
+#include <istream>
+#include <ostream>
+
+#include "core/options.h"
+#include "hillstar/engine.h"
+
+namespace hillstar {
+
+struct RunSession {
+  Engine& engine;
+  const Options& options;
+  bool is_built_in;
+  bool has_terminal;  // `out` is one
+  std::istream& in;   // where the prompt "-" is read from
+  std::ostream& out;
+  std::ostream& notes;
+};
+
+// Errors: kUsage for options that are of no use together. RunOnce checks this as well; a command
+// does so before it loads a model.
+void CheckRunOptions(const Options& options);
+
+// Returns 0, or 1 if the answer was stopped by Ctrl-C. Errors: Generate's.
+int RunOnce(const RunSession& session);
+
+}  // namespace hillstar

@@ -1,0 +1,17 @@
+#include <iostream>
+
+#include "cli/commands.h"
+#include "cli/open_model.h"
+#include "cli/run.h"
+#include "cli/terminal.h"
+
+namespace hillstar {
+
+int RunCommand(const Options& options) {
+  CheckRunOptions(options);
+  const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  return RunOnce({*model.engine, options, model.is_built_in, StandardOutputIsTerminal(), std::cin,
+                  std::cout, std::cerr});
+}
+
+}  // namespace hillstar

@@ -1,0 +1,93 @@
+#include "cli/run.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "engine/fake_engine.h"
+
+namespace hillstar {
+namespace {
+
+struct Output {
+  std::string out, notes;
+  int exit_code;
+};
+
+// The prompt of "hi" is <|user|>hi<|assistant|><think></think>: 6 tokens; raw it is 2.
+Output Answer(const std::string& script, Options options, const std::string& input = "",
+              size_t prompt_tokens = 6) {
+  static const FakeEngine known({});
+  const Tokenizer& tokenizer = known.tokenizer();
+  FakeEngine engine(ScriptedModel(tokenizer.Encode(script, AddedTokens::kParse), prompt_tokens, 257,
+                                  tokenizer.vocab_size()));
+  if (options.arguments.empty()) options.arguments = {"hi"};
+  std::istringstream in(input);
+  std::ostringstream out, notes;
+  const int code = RunOnce({engine, options, true, false, in, out, notes});
+  return {out.str(), notes.str(), code};
+}
+
+TEST(Run, PrintsTheAnswerOnly) {
+  const Output output = Answer("Good day.", {});
+  EXPECT_EQ(output.out, "Good day.\n");
+  EXPECT_EQ(output.notes, "");
+  EXPECT_EQ(output.exit_code, 0);
+}
+
+TEST(Run, ReadsThePromptFromStandardInput) {
+  Options options;
+  options.arguments = {"-"};
+  options.json = true;
+  const auto json = nlohmann::json::parse(Answer("Yes.", options, "hi\n").out);
+  EXPECT_EQ(json["content"], "Yes.");
+  EXPECT_EQ(json["prompt_ids"].size(), 6u);
+  EXPECT_EQ(json["finish_reason"], "stop");
+  EXPECT_EQ(json["ids"].size(), 4u);
+}
+
+TEST(Run, RawContinuesTheTextAndPrintsIds) {
+  Options options;
+  options.raw = true;
+  options.ids = true;
+  EXPECT_EQ(Answer("!?", options, "", 2).out, "104 105\n33 63\n");
+}
+
+TEST(Run, ThinkingIsSplitFromTheAnswer) {
+  Options options;
+  options.thinking = "on";
+  options.json = true;
+  const auto json = nlohmann::json::parse(Answer("hm</think>Yes.", options, "", 5).out);
+  EXPECT_EQ(json["reasoning_content"], "hm");
+  EXPECT_EQ(json["content"], "Yes.");
+  options.json = false;
+  EXPECT_EQ(Answer("hm</think>Yes.", options, "", 5).out, "Yes.\n");
+  options.show_thinking = true;
+  EXPECT_EQ(Answer("hm</think>Yes.", options, "", 5).out, "hm\nYes.\n");
+}
+
+TEST(Run, StopStringsAndLengthEndTheAnswer) {
+  Options options;
+  options.stop = {"day"};
+  options.json = true;
+  EXPECT_EQ(nlohmann::json::parse(Answer("Good day.", options).out)["content"], "Good ");
+  options.stop.clear();
+  options.max_tokens = 3;
+  const auto json = nlohmann::json::parse(Answer("Good day.", options).out);
+  EXPECT_EQ(json["content"], "Goo");
+  EXPECT_EQ(json["finish_reason"], "length");
+}
+
+TEST(Run, RefusesOptionsThatHaveNoUseTogether) {
+  Options options;
+  options.raw = true;
+  options.given.insert("system");
+  EXPECT_THROW(Answer("x", options), Error);
+  Options both;
+  both.json = both.ids = true;
+  EXPECT_THROW(Answer("x", both), Error);
+}
+
+}  // namespace
+}  // namespace hillstar

@@ -1,0 +1,241 @@
+#include "cli/score.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/check.h"
+#include "engine/sampler.h"
+#include "formats/safetensors.h"
+#include "model/config.h"
+
+namespace hillstar {
+namespace {
+
+using Json = nlohmann::json;
+
+// Logits of so many tokens are held at once: 40 MB with a vocabulary of 155,000.
+constexpr size_t kScoredAtOnce = 64;
+
+template <typename T>
+std::vector<T> ListOf(const Json& object, const char* name, const std::string& where) {
+  const auto found = object.find(name);
+  if (found == object.end()) return {};
+  try {
+    return found->get<std::vector<T>>();
+  } catch (const Json::exception&) {
+    throw Error(ErrorCode::kBadFile, fmt::format("{}: {} is not a list of numbers", where, name));
+  }
+}
+
+void CheckLength(const std::string& where, const char* name, size_t length, size_t want) {
+  if (length == want) return;
+  throw Error(ErrorCode::kBadFile, fmt::format("{}: {} has {} entries, prompt_ids and greedy_ids "
+                                               "have {} together",
+                                               where, name, length, want));
+}
+
+OracleCase ParseCase(const Json& object, size_t index) {
+  OracleCase c;
+  const auto name = object.find("name");
+  c.name = name != object.end() && name->is_string() ? name->get<std::string>()
+                                                     : fmt::format("case {}", index);
+  const std::string where = fmt::format("oracle case \"{}\"", c.name);
+  c.ids = ListOf<int32_t>(object, "prompt_ids", where);
+  c.prompt_tokens = int64_t(c.ids.size());
+  const auto greedy = ListOf<int32_t>(object, "greedy_ids", where);
+  c.ids.insert(c.ids.end(), greedy.begin(), greedy.end());
+  c.argmax = ListOf<int32_t>(object, "argmax", where);
+  c.margin = ListOf<double>(object, "margin", where);
+  c.mtp_argmax = ListOf<int32_t>(object, "mtp_argmax", where);
+  c.mtp_margin = ListOf<double>(object, "mtp_margin", where);
+  for (const auto& pair : ListOf<std::vector<double>>(object, "top_logits", where)) {
+    if (pair.size() == 2) c.top_logits.push_back({int32_t(pair[0]), pair[1]});
+  }
+  CheckLength(where, "argmax", c.argmax.size(), c.ids.size());
+  CheckLength(where, "margin", c.margin.size(), c.ids.size());
+  if (!c.mtp_argmax.empty()) CheckLength(where, "mtp_argmax", c.mtp_argmax.size(), c.ids.size());
+  if (!c.mtp_margin.empty()) CheckLength(where, "mtp_margin", c.mtp_margin.size(), c.ids.size());
+  if (c.prompt_tokens == 0) throw Error(ErrorCode::kBadFile, where + ": prompt_ids is empty");
+  return c;
+}
+
+// Compares one token and counts it.
+struct Comparison {
+  const OracleCase& reference;
+  double tolerance;
+  ScoreReport& report;
+
+  void Compare(bool is_mtp, int64_t position, double margin, int32_t expected, int32_t got) {
+    ScoreCounts& counts = is_mtp ? report.mtp : report.next;
+    ++counts.positions;
+    if (got == expected) {
+      ++counts.equal;
+      return;
+    }
+    const bool is_near_tie = margin <= tolerance;  // false for NaN
+    if (is_near_tie) ++counts.near_ties;
+    report.differences.push_back(
+        {reference.name, is_mtp, position, margin, expected, got, is_near_tie});
+  }
+
+  void CompareTopLogits(std::span<const float> logits) {
+    for (const auto& top : reference.top_logits) {
+      if (top.id < 0 || size_t(top.id) >= logits.size()) continue;
+      const double difference = std::abs(double(logits[size_t(top.id)]) - top.logit);
+      report.largest_logit_difference = std::max(report.largest_logit_difference, difference);
+    }
+  }
+};
+
+void ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {
+  const bool has_mtp = !c.mtp_argmax.empty() && engine.config().num_mtp_layers > 0;
+  const std::unique_ptr<Sequence> sequence = engine.NewSequence(has_mtp);
+  for (size_t first = 0; first < c.ids.size(); first += kScoredAtOnce) {
+    const size_t count = std::min(kScoredAtOnce, c.ids.size() - first);
+    const std::span<const float> logits =
+        sequence->Append(std::span(c.ids).subspan(first, count), LogitsMode::kAll);
+    const size_t vocab = logits.size() / count;
+    for (size_t i = 0; i < count; ++i) {
+      const std::span<const float> row = logits.subspan(i * vocab, vocab);
+      const size_t at = first + i;
+      comparison.Compare(false, int64_t(at), c.margin[at], c.argmax[at], Argmax(row));
+      if (int64_t(at) == c.prompt_tokens - 1) comparison.CompareTopLogits(row);
+    }
+  }
+  if (!has_mtp) return;
+  // The head at the last position would need the token after it.
+  const std::vector<int32_t> got = sequence->MtpArgmax(0);
+  CHECK(got.size() + 1 == c.ids.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double margin =
+        c.mtp_margin.empty() ? std::numeric_limits<double>::quiet_NaN() : c.mtp_margin[i];
+    comparison.Compare(true, int64_t(i), margin, c.mtp_argmax[i], got[i]);
+  }
+}
+
+}  // namespace
+
+bool Oracle::has_mtp() const {
+  return std::ranges::any_of(cases, [](const OracleCase& c) { return !c.mtp_argmax.empty(); });
+}
+
+Oracle ParseOracle(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto cases = json.is_object() ? json.find("cases") : json.end();
+  if (!json.is_object() || cases == json.end() || !cases->is_array() || cases->empty()) {
+    throw Error(ErrorCode::kBadFile, "the oracle is not a JSON object with a list \"cases\"");
+  }
+  Oracle oracle;
+  if (json.contains("model") && json["model"].is_string()) oracle.model = json["model"];
+  for (size_t i = 0; i < cases->size(); ++i) {
+    if (!(*cases)[i].is_object()) {
+      throw Error(ErrorCode::kBadFile, fmt::format("oracle case {} is not an object", i));
+    }
+    oracle.cases.push_back(ParseCase((*cases)[i], i));
+  }
+  return oracle;
+}
+
+ScoreReport ScoreOracle(Engine& engine, const Oracle& oracle, double tolerance,
+                        const ProgressFn& progress) {
+  uint64_t total = 0, done = 0;
+  for (const OracleCase& c : oracle.cases) total += c.ids.size();
+  ScoreReport report;
+  for (const OracleCase& c : oracle.cases) {
+    ScoreCase(engine, c, {c, tolerance, report});
+    done += c.ids.size();
+    if (progress) progress(done, total);
+  }
+  return report;
+}
+
+HiddenReference ReadHiddenReference(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  HiddenReference reference;
+  for (const SafetensorsTensor& tensor : file.header().tensors) {
+    if (tensor.name == "ids" && tensor.dtype == Dtype::kI32 && tensor.shape.size() == 1) {
+      reference.ids.resize(size_t(tensor.shape[0]));
+      file.Read(tensor, 0, tensor.num_bytes(), reference.ids.data());
+    } else if (tensor.name == "hidden" && tensor.dtype == Dtype::kF32 && tensor.shape.size() == 3) {
+      reference.num_stages = tensor.shape[0];
+      reference.hidden_size = tensor.shape[2];
+      reference.values.resize(tensor.num_bytes() / sizeof(float));
+      file.Read(tensor, 0, tensor.num_bytes(), reference.values.data());
+    }
+  }
+  const size_t want =
+      size_t(reference.num_stages) * reference.ids.size() * size_t(reference.hidden_size);
+  if (want == 0 || reference.values.size() != want) {
+    throw Error(ErrorCode::kBadFile,
+                fmt::format("{} does not hold `ids` int32 [tokens] and `hidden` float32 "
+                            "[stages, tokens, hidden size]",
+                            path.string()));
+  }
+  return reference;
+}
+
+std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReference& reference) {
+  const int64_t num_layers = engine.config().num_layers;
+  const int64_t hidden = engine.config().hidden_size;
+  const auto tokens = int64_t(reference.ids.size());
+  const bool has_last_layer = reference.num_stages == num_layers + 2;
+  if ((!has_last_layer && reference.num_stages != num_layers + 1) ||
+      reference.hidden_size != hidden) {
+    throw Error(
+        ErrorCode::kBadFile,
+        fmt::format("the reference has {} stages of {} values; the model's {} layers give {} "
+                    "or {} stages of {}",
+                    reference.num_stages, reference.hidden_size, num_layers, num_layers + 1,
+                    num_layers + 2, hidden));
+  }
+  // Sums of squares: of the difference and of the reference, a stage and token.
+  struct Sums {
+    double difference = 0, reference = 0;
+  };
+  std::vector<std::vector<Sums>> sums(size_t(reference.num_stages),
+                                      std::vector<Sums>(reference.ids.size()));
+  engine.SetResidualTap([&](int64_t layer, int64_t pos, int64_t count, const float* values) {
+    if (layer == num_layers && !has_last_layer) return;
+    const int64_t stage = layer == num_layers + 1 ? reference.num_stages - 1 : layer;
+    for (int64_t t = 0; t < count; ++t) {
+      const float* want = &reference.values[size_t((stage * tokens + pos + t) * hidden)];
+      Sums& s = sums[size_t(stage)][size_t(pos + t)];
+      for (int64_t i = 0; i < hidden; ++i) {
+        const double d = double(values[t * hidden + i]) - double(want[i]);
+        s.difference += d * d;
+        s.reference += double(want[i]) * double(want[i]);
+      }
+    }
+  });
+  engine.NewSequence()->Append(reference.ids, LogitsMode::kLast);
+  engine.SetResidualTap({});
+
+  std::vector<HiddenDifference> result;
+  for (int64_t stage = 0; stage < reference.num_stages; ++stage) {
+    HiddenDifference row;
+    row.stage = stage < num_layers                 ? fmt::format("before layer {}", stage)
+                : stage + 1 < reference.num_stages ? "after the last layer"
+                                                   : "after the final norm";
+    Sums all;
+    std::vector<double> each;
+    for (const Sums& s : sums[size_t(stage)]) {
+      all.difference += s.difference;
+      all.reference += s.reference;
+      each.push_back(std::sqrt(s.difference / s.reference));
+    }
+    const auto worst = std::ranges::max_element(each);
+    row.worst_position = worst - each.begin();
+    row.worst_token = *worst;
+    std::ranges::nth_element(each, each.begin() + int64_t(each.size() / 2));
+    row.median_token = each[each.size() / 2];
+    row.relative_l2 = std::sqrt(all.difference / all.reference);
+    result.push_back(row);
+  }
+  return result;
+}
+
+}  // namespace hillstar

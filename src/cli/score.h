@@ -1,0 +1,92 @@
+// Teacher-forced comparison of an engine with reference outputs. Uses the engine from the caller's
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hillstar/engine.h"
+
+namespace hillstar {
+
+// Bound on the difference of one logit between this engine and a float32 implementation; a margin,
+// which is a difference of two logits, can move by twice as much. docs/numerics.md derives it.
+inline constexpr double kLogitTolerance = 5e-3;
+
+struct OracleCase {
+  std::string name;
+  std::vector<int32_t> ids;         // prompt and greedy continuation
+  std::vector<int32_t> argmax;      // after each of them
+  std::vector<double> margin;       // first minus second logit there
+  std::vector<int32_t> mtp_argmax;  // of the token after next, or empty
+  std::vector<double> mtp_margin;   // or empty
+  int64_t prompt_tokens = 0;
+  struct TopLogit {
+    int32_t id;
+    double logit;
+  };
+  std::vector<TopLogit> top_logits;  // of the last prompt position, or empty
+};
+
+struct Oracle {
+  std::string model;
+  std::vector<OracleCase> cases;
+  bool has_mtp() const;
+};
+
+// Errors: kBadFile naming the case and the member.
+Oracle ParseOracle(const std::string& json);
+
+// A position where the engine's token is not the reference's.
+struct ScoreDifference {
+  std::string case_name;
+  bool is_mtp;
+  int64_t position;
+  double margin;  // the reference's; NaN where it gives none
+  int32_t expected, got;
+  bool is_near_tie;
+};
+
+struct ScoreCounts {
+  int64_t positions = 0;
+  int64_t equal = 0;
+  int64_t near_ties = 0;  // that differ
+  bool passes() const { return equal + near_ties == positions; }
+};
+
+struct ScoreReport {
+  ScoreCounts next, mtp;
+  std::vector<ScoreDifference> differences;
+  double largest_logit_difference = 0;  // over top_logits
+  bool passes() const { return next.passes() && mtp.passes(); }
+};
+
+// Called after each case with the number of positions done and of all.
+ScoreReport ScoreOracle(Engine& engine, const Oracle& oracle, double tolerance,
+                        const ProgressFn& progress);
+
+// The residual stream of a reference: `values` f32 [num_layers + 1 or + 2, tokens, hidden].
+struct HiddenReference {
+  std::vector<int32_t> ids;
+  int64_t num_stages = 0;
+  int64_t hidden_size = 0;
+  std::vector<float> values;
+};
+// Errors: kNotFound, kBadFile, kUnsupported.
+HiddenReference ReadHiddenReference(const std::filesystem::path& file);
+
+struct HiddenDifference {
+  std::string stage;       // "before layer 3", "after the last layer", "after the final norm"
+  double relative_l2 = 0;  // |ours - reference| / |reference| over all tokens
+  // The same of single tokens: one whose selection of experts or positions differs at a near tie
+  // stands out against the median.
+  double median_token = 0;
+  double worst_token = 0;
+  int64_t worst_position = 0;
+};
+// Errors: kBadFile where the reference's sizes are not the model's.
+std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReference& reference);
+
+}  // namespace hillstar

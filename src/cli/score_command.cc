@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/open_model.h"
+#include "cli/score.h"
+#include "cli/terminal.h"
+#include "cli/text_file.h"
+
+namespace hillstar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void PrintHidden(const std::vector<HiddenDifference>& rows) {
+  fmt::print("{:<22} {:>12} {:>14} {:>12} {:>9}\n", "residual stream", "relative L2",
+             "median token", "worst token", "position");
+  for (const HiddenDifference& row : rows) {
+    fmt::print("{:<22} {:>12.2e} {:>14.2e} {:>12.2e} {:>9}\n", row.stage, row.relative_l2,
+               row.median_token, row.worst_token, row.worst_position);
+  }
+}
+
+void PrintReport(const ScoreReport& report, double tolerance) {
+  for (const ScoreDifference& d : report.differences) {
+    fmt::print("{}: {}, position {}: expected {}, got {}, {}\n",
+               d.is_near_tie ? "near tie" : "DIFFERENT", d.case_name + (d.is_mtp ? " (MTP)" : ""),
+               d.position, d.expected, d.got,
+               std::isnan(d.margin) ? "no margin given" : fmt::format("margin {:.5f}", d.margin));
+  }
+  fmt::print("tolerance {:g}, largest difference of a top logit {:.2e}\n", tolerance,
+             report.largest_logit_difference);
+  if (report.mtp.positions > 0) {
+    fmt::print("MTP: {} of {} positions equal, {} near ties differ\n", report.mtp.equal,
+               report.mtp.positions, report.mtp.near_ties);
+  }
+  fmt::print("{} of {} positions equal, {} near ties differ\n", report.next.equal,
+             report.next.positions, report.next.near_ties);
+}
+
+Json CountsJson(const ScoreCounts& counts) {
+  return {{"positions", counts.positions},
+          {"equal", counts.equal},
+          {"near_ties", counts.near_ties},
+          {"different", counts.positions - counts.equal - counts.near_ties}};
+}
+
+Json ReportJson(const ScoreReport& report, double tolerance) {
+  Json json;
+  json["tolerance"] = tolerance;
+  json["next"] = CountsJson(report.next);
+  json["mtp"] = CountsJson(report.mtp);
+  json["largest_logit_difference"] = report.largest_logit_difference;
+  json["differences"] = Json::array();
+  for (const ScoreDifference& d : report.differences) {
+    json["differences"].push_back(
+        {{"case", d.case_name},
+         {"head", d.is_mtp ? "mtp" : "next"},
+         {"position", d.position},
+         {"margin", std::isnan(d.margin) ? Json(nullptr) : Json(d.margin)},
+         {"expected", d.expected},
+         {"got", d.got},
+         {"near_tie", d.is_near_tie}});
+  }
+  json["passes"] = report.passes();
+  return json;
+}
+
+Json HiddenJson(const std::vector<HiddenDifference>& rows) {
+  Json json = Json::array();
+  for (const HiddenDifference& row : rows) {
+    json.push_back(
+        {{"stage", row.stage}, {"relative_l2", row.relative_l2}, {"worst_token", row.worst_token}});
+  }
+  return json;
+}
+
+}  // namespace
+
+int ScoreCommand(const Options& options) {
+  if (options.oracle.empty() && options.hidden.empty()) {
+    throw Error(ErrorCode::kUsage, "score needs --oracle FILE, --hidden FILE or both");
+  }
+  Oracle oracle;
+  HiddenReference hidden;
+  if (!options.oracle.empty()) oracle = ParseOracle(ReadTextFile(options.oracle));
+  if (!options.hidden.empty()) hidden = ReadHiddenReference(options.hidden);
+  const double tolerance = options.is_given("tolerance") ? options.tolerance : 2 * kLogitTolerance;
+  const OpenedModel model = OpenModel(options, oracle.has_mtp());
+
+  Json json;
+  if (!options.hidden.empty()) {
+    const std::vector<HiddenDifference> rows = CompareHidden(*model.engine, hidden);
+    if (options.json) {
+      json["residual_stream"] = HiddenJson(rows);
+    } else {
+      PrintHidden(rows);
+    }
+  }
+  bool passes = true;
+  if (!options.oracle.empty()) {
+    ScoreReport report;
+    {
+      ProgressLine line("scoring position", ProgressLine::Unit::kItems);
+      report = ScoreOracle(*model.engine, oracle, tolerance,
+                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+    }
+    passes = report.passes();
+    if (options.json) {
+      json.update(ReportJson(report, tolerance));
+    } else {
+      PrintReport(report, tolerance);
+    }
+  }
+  if (options.json) fmt::print("{}\n", json.dump(2));
+  return passes ? 0 : 1;
+}
+
+}  // namespace hillstar

@@ -1,0 +1,56 @@
+// What the commands know of the terminal: whether there is one, dim text, progress on one line, and
+// Ctrl-C. Main thread only, except that the flag of an InterruptGuard may be read anywhere.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace hillstar {
+
+bool StandardInputIsTerminal();
+bool StandardOutputIsTerminal();
+bool StandardErrorIsTerminal();
+
+inline constexpr const char* kDim = "\x1b[2m";
+inline constexpr const char* kPlain = "\x1b[0m";
+
+// While one lives, Ctrl-C sets its flag instead of ending the program; a second Ctrl-C before the
+// flag is cleared ends it. At most one at a time.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  const std::atomic<bool>* flag() const;
+  bool interrupted() const { return flag()->load(); }
+  void Clear();
+};
+
+// One line on standard error that says how far a long operation is and how long it will still take;
+// nothing where standard error is no terminal. Disappears when done.
+class ProgressLine {
+ public:
+  // `what` begins the line; bytes are shown in GB, other units as they are.
+  enum class Unit { kBytes, kItems };
+  ProgressLine(std::string what, Unit unit);
+  ~ProgressLine();
+  void Update(uint64_t done, uint64_t total);
+
+ private:
+  std::string what_;
+  Unit unit_;
+  bool is_shown_ = false;
+  std::chrono::steady_clock::time_point start_, last_;
+};
+
+// "3.2 GB", "41 MB", "512 bytes"; powers of ten.
+std::string BytesText(uint64_t bytes);
+// "12 s", "3 min 5 s", "2 h 10 min".
+std::string DurationText(double seconds);
+
+}  // namespace hillstar

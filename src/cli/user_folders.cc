@@ -1,0 +1,52 @@
+#include "cli/user_folders.h"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <system_error>
+
+#include "hillstar/error.h"
+
+namespace hillstar {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path Home() {
+  const passwd* user = getpwuid(getuid());
+  return user == nullptr || user->pw_dir == nullptr ? fs::path() : fs::path(user->pw_dir);
+}
+
+}  // namespace
+
+fs::path UserConfigFile() {
+  const fs::path home = Home();
+  return home.empty() ? home : home / ".config/hillstar/config";
+}
+
+fs::path ChatHistoryFile() {
+  const fs::path home = Home();
+  if (home.empty()) return {};
+  const fs::path folder = home / ".local/state/hillstar";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return {};
+  fs::permissions(folder, fs::perms::owner_all, error);
+  return folder / "chat_history";
+}
+
+fs::path BuiltInModel() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path installed = program.parent_path() / "../share/hillstar/models/pocket";
+  const fs::path in_source_tree = fs::path(HILLSTAR_SOURCE_DIR) / "models/pocket";
+  for (const fs::path& folder : {installed, in_source_tree}) {
+    if (fs::is_directory(folder, error)) return fs::canonical(folder, error);
+  }
+  throw Error(ErrorCode::kNotFound,
+              fmt::format("the built-in model is neither in {} nor in {}; --model names another",
+                          installed.lexically_normal().string(), in_source_tree.string()));
+}
+
+}  // namespace hillstar

@@ -1,0 +1,194 @@
+// For tests only: an engine whose answers are scripted and whose tokenizer has one token a byte, so
+// that the code around an engine can be tested without a model. One thread at a time.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "hillstar/engine.h"
+#include "model/config.h"
+#include "tokenizer/chat_format.h"
+#include "tokenizer/tokenizer.h"
+
+namespace hillstar {
+
+// Ids 0..255 are bytes; from 256 on the added tokens given, the special ones marked.
+class FakeTokenizer : public Tokenizer {
+ public:
+  struct Added {
+    std::string content;
+    bool is_special;
+  };
+  explicit FakeTokenizer(std::vector<Added> added) : added_(std::move(added)) {
+    for (int byte = 0; byte < 256; ++byte) bytes_.push_back(std::string(1, char(byte)));
+    for (const Added& a : added_) bytes_.push_back(a.content);
+  }
+  std::vector<int32_t> Encode(std::string_view text, AddedTokens mode) const override {
+    std::vector<int32_t> ids;
+    while (!text.empty()) {
+      size_t which = added_.size();
+      for (size_t a = 0; mode == AddedTokens::kParse && a < added_.size(); ++a) {
+        if (text.starts_with(added_[a].content)) which = a;
+      }
+      const bool is_added = which < added_.size();
+      ids.push_back(is_added ? int32_t(256 + which) : int32_t(uint8_t(text[0])));
+      text.remove_prefix(is_added ? added_[which].content.size() : 1);
+    }
+    return ids;
+  }
+  std::vector<int32_t> EncodeMarked(std::string_view text,
+                                    std::span<const TextRange>) const override {
+    return Encode(text, AddedTokens::kParse);
+  }
+  std::string Decode(std::span<const int32_t> ids, bool skip_special) const override {
+    std::string text;
+    for (const int32_t id : ids) {
+      if (!(skip_special && IsSpecial(id))) text += TokenBytes(id);
+    }
+    return text;
+  }
+  std::string_view TokenBytes(int32_t id) const override { return bytes_.at(size_t(id)); }
+  bool IsSpecial(int32_t id) const override {
+    return id >= 256 && added_.at(size_t(id) - 256).is_special;
+  }
+  std::optional<int32_t> AddedTokenId(std::string_view content) const override {
+    for (size_t a = 0; a < added_.size(); ++a) {
+      if (added_[a].content == content) return int32_t(256 + a);
+    }
+    return std::nullopt;
+  }
+  int64_t vocab_size() const override { return int64_t(bytes_.size()); }
+
+ private:
+  std::vector<Added> added_;
+  std::vector<std::string> bytes_;
+};
+
+// The logits [vocab] of the token after `ids`.
+using FakeModel = std::function<std::vector<float>(std::span<const int32_t> ids)>;
+
+class FakeSequence : public Sequence {
+ public:
+  FakeSequence(FakeModel model, int64_t vocab_size, int64_t context_tokens)
+      : model_(std::move(model)), vocab_size_(vocab_size), context_tokens_(context_tokens) {}
+
+  int64_t num_tokens() const override { return int64_t(ids_.size()); }
+  std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
+                                const std::atomic<bool>* cancel) override {
+    if (num_tokens() + int64_t(ids.size()) > context_tokens_) {
+      throw Error(ErrorCode::kBudget, "past the context");
+    }
+    if (cancel != nullptr && cancel->load()) throw Error(ErrorCode::kCancelled, "cancelled");
+    logits_.clear();
+    const std::vector<int32_t> copy(ids.begin(), ids.end());
+    num_appended += int64_t(copy.size());
+    for (size_t i = 0; i < copy.size(); ++i) {
+      ids_.push_back(copy[i]);
+      const bool wanted =
+          mode == LogitsMode::kAll || (mode == LogitsMode::kLast && i + 1 == copy.size());
+      if (!wanted) continue;
+      const std::vector<float> row = model_(ids_);
+      CHECK(int64_t(row.size()) == vocab_size_);
+      logits_.insert(logits_.end(), row.begin(), row.end());
+    }
+    return logits_;
+  }
+  // The fake MTP head proposes the token after next plus one.
+  std::vector<int32_t> MtpArgmax(int64_t first) override {
+    std::vector<int32_t> out;
+    for (int64_t i = first; i + 1 < num_tokens(); ++i) out.push_back(ids_[size_t(i) + 1]);
+    return out;
+  }
+  void Truncate(int64_t num_tokens) override {
+    CHECK(num_tokens <= int64_t(ids_.size()));
+    ids_.resize(size_t(num_tokens));
+  }
+  std::span<const int32_t> ids() const override { return ids_; }
+
+  int64_t num_appended = 0;  // tokens computed so far
+
+ private:
+  FakeModel model_;
+  int64_t vocab_size_, context_tokens_;
+  std::vector<int32_t> ids_;
+  std::vector<float> logits_;
+};
+
+// A model that answers with `script`, token after token, once `prompt_tokens` are there, and then
+// with `end_id` for ever.
+inline FakeModel ScriptedModel(std::vector<int32_t> script, size_t prompt_tokens, int32_t end_id,
+                               int64_t vocab_size) {
+  return [=](std::span<const int32_t> ids) {
+    std::vector<float> logits(size_t(vocab_size), 0.0f);
+    const size_t step = ids.size() - std::min(ids.size(), prompt_tokens);
+    logits[size_t(step < script.size() ? script[step] : end_id)] = 10.0f;
+    return logits;
+  };
+}
+
+// Renders "<|role|>text" for each message and "<|assistant|>" at the end.
+class FakeChatFormat : public ChatFormat {
+ public:
+  std::string Render(const std::vector<ChatMessage>& messages,
+                     const ChatOptions& options) const override {
+    std::string text;
+    for (const ChatMessage& m : messages) text += "<|" + m.role + "|>" + m.content;
+    if (!options.add_generation_prompt) return text;
+    return text + "<|assistant|>" + (options.thinking ? "<think>" : "<think></think>");
+  }
+  std::vector<int32_t> RenderIds(const std::vector<ChatMessage>& messages,
+                                 const ChatOptions& options,
+                                 const Tokenizer& tokenizer) const override {
+    return tokenizer.Encode(Render(messages, options), AddedTokens::kParse);
+  }
+  std::string_view source() const override { return "fake"; }
+};
+
+class FakeEngine : public Engine {
+ public:
+  FakeEngine(FakeModel model, int64_t context_tokens = 4096)
+      : model_(std::move(model)), context_tokens_(context_tokens) {
+    config_.vocab_size = tokenizer_.vocab_size();
+    config_.num_layers = 2;
+    config_.hidden_size = 4;
+    config_.num_mtp_layers = 1;
+    config_.eos_ids = {256, 257, 258};
+  }
+  std::unique_ptr<Sequence> NewSequence(bool) override {
+    return std::make_unique<FakeSequence>(model_, tokenizer_.vocab_size(), context_tokens_);
+  }
+  void SetResidualTap(ResidualTap tap) override { tap_ = std::move(tap); }
+  const ModelConfig& config() const override { return config_; }
+  const Tokenizer& tokenizer() const override { return tokenizer_; }
+  const ChatFormat& chat_format() const override { return chat_format_; }
+  int64_t context_tokens() const override { return context_tokens_; }
+  int num_threads() const override { return 1; }
+  std::string_view simd_level() const override { return "fake"; }
+  std::string_view weight_summary() const override { return "none"; }
+  MemoryPlan memory() const override { return {}; }
+  uint64_t weight_bytes_per_token() const override { return 1000; }
+  SamplingDefaults sampling_defaults() const override { return {0.0f, 1.0f}; }
+  const ResidualTap& tap() const { return tap_; }
+
+ private:
+  FakeModel model_;
+  int64_t context_tokens_;
+  FakeTokenizer tokenizer_{{{"<|endoftext|>", true},
+                            {"<|user|>", true},
+                            {"<|observation|>", true},
+                            {"<|assistant|>", true},
+                            {"<|system|>", true},
+                            {"<think>", true},
+                            {"</think>", true},
+                            {"<tool_call>", false}}};
+  FakeChatFormat chat_format_;
+  ModelConfig config_;
+  ResidualTap tap_;
+};
+
+}  // namespace hillstar

@@ -1,0 +1,173 @@
+#include "engine/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/stop_strings.h"
+
+namespace hillstar {
+namespace {
+
+constexpr const char* kRoleMarkers[] = {"<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>",
+                                        "<|observation|>"};
+constexpr std::string_view kShownTags[] = {
+    "<think>",          "</think>",  "<tool_call>", "</tool_call>", "<tool_response>",
+    "</tool_response>", "<arg_key>", "</arg_key>",  "<arg_value>",  "</arg_value>"};
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The answer's length that the context leaves room for. Errors: kBadRequest.
+int64_t RoomForAnswer(const GenerateRequest& request) {
+  const int64_t prompt = int64_t(request.prompt_ids.size());
+  if (prompt == 0) throw Error(ErrorCode::kBadRequest, "the prompt is empty");
+  if (request.max_tokens < 1) {
+    throw Error(ErrorCode::kBadRequest,
+                fmt::format("max-tokens is {}; it has to be 1 or more", request.max_tokens));
+  }
+  if (prompt >= request.context_tokens) {
+    throw Error(ErrorCode::kBadRequest,
+                fmt::format("the prompt is too long: it has {} tokens, and a context of {} tokens "
+                            "leaves no room for an answer; a larger --context may help",
+                            prompt, request.context_tokens));
+  }
+  return std::min(request.max_tokens, request.context_tokens - prompt);
+}
+
+// Drops from the sequence what differs from the prompt and returns how much stays. The last token
+// of the prompt is always computed, since its logits begin the answer.
+int64_t KeepCommonPrefix(Sequence& sequence, std::span<const int32_t> prompt) {
+  const std::span<const int32_t> held = sequence.ids();
+  const size_t limit = std::min(held.size(), prompt.size() - 1);
+  size_t common = 0;
+  while (common < limit && held[common] == prompt[common]) ++common;
+  if (common < held.size()) sequence.Truncate(int64_t(common));
+  return int64_t(common);
+}
+
+// Turns tokens into text that may be shown.
+class TextStream {
+ public:
+  TextStream(const Tokenizer& tokenizer, const GenerateRequest& request, GenerateResult& result)
+      : tokenizer_(tokenizer), request_(request), result_(result), stops_(request.stops) {}
+
+  void Push(int32_t id) {
+    if (IsShownToken(tokenizer_, id)) Show(stops_.Push(utf8_.Push(tokenizer_.TokenBytes(id))));
+  }
+  void Finish() {
+    Show(stops_.Push(utf8_.Finish()));
+    if (!stops_.matched()) Show(stops_.Finish());
+  }
+  bool matched() const { return stops_.matched(); }
+  const std::string& match() const { return stops_.match(); }
+
+ private:
+  void Show(const std::string& text) {
+    if (text.empty()) return;
+    result_.text += text;
+    if (request_.on_text) request_.on_text(text);
+  }
+
+  const Tokenizer& tokenizer_;
+  const GenerateRequest& request_;
+  GenerateResult& result_;
+  Utf8Stream utf8_;
+  StopStrings stops_;
+};
+
+// Draws and appends tokens until something ends the answer; the reason is left in `result`.
+void Decode(Sequence& sequence, std::span<const float> logits, const GenerateRequest& request,
+            int64_t room, TextStream& text, GenerateResult& result) {
+  Sampler sampler(request.sampling, request.prompt_ids, int64_t(logits.size()));
+  while (true) {
+    const int32_t id = sampler.Draw(logits, sequence.num_tokens());
+    if (std::ranges::count(request.end_ids, id) > 0) {
+      result.end_id = id;
+      result.finish_reason = FinishReason::kStop;
+      return;
+    }
+    sampler.Accept(id);
+    result.ids.push_back(id);
+    text.Push(id);
+    if (text.matched()) {
+      result.finish_reason = FinishReason::kStop;
+      return;
+    }
+    if (request.on_token && !request.on_token(id)) {
+      result.finish_reason = FinishReason::kCancelled;
+      return;
+    }
+    if (int64_t(result.ids.size()) >= room) {
+      result.finish_reason = FinishReason::kLength;
+      return;
+    }
+    const std::span<const int32_t> next(&result.ids.back(), 1);
+    logits = sequence.Append(next, LogitsMode::kLast, request.cancel);
+    ++result.steps;
+  }
+}
+
+}  // namespace
+
+const char* FinishReasonName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kCancelled: return "cancelled";
+  }
+  return "unknown";
+}
+
+bool IsShownToken(const Tokenizer& tokenizer, int32_t id) {
+  if (!tokenizer.IsSpecial(id)) return true;
+  return std::ranges::count(kShownTags, tokenizer.TokenBytes(id)) > 0;
+}
+
+std::vector<int32_t> ChatEndIds(std::span<const int32_t> eos_ids, const Tokenizer& tokenizer) {
+  std::vector<int32_t> ids(eos_ids.begin(), eos_ids.end());
+  for (const char* marker : kRoleMarkers) {
+    const std::optional<int32_t> id = tokenizer.AddedTokenId(marker);
+    if (id && std::ranges::count(ids, *id) == 0) ids.push_back(*id);
+  }
+  return ids;
+}
+
+GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
+                        const GenerateRequest& request) {
+  CheckSamplingParams(request.sampling);
+  const int64_t room = RoomForAnswer(request);
+  GenerateResult result;
+  result.prompt_tokens = int64_t(request.prompt_ids.size());
+  TextStream text(tokenizer, request, result);
+  auto start = Clock::now();
+  bool is_prefill = true;
+  try {
+    result.reused_tokens = KeepCommonPrefix(sequence, request.prompt_ids);
+    const auto rest = std::span(request.prompt_ids).subspan(size_t(result.reused_tokens));
+    const std::span<const float> logits = sequence.Append(rest, LogitsMode::kLast, request.cancel);
+    result.prefill_seconds = SecondsSince(start);
+    is_prefill = false;
+    start = Clock::now();
+    Decode(sequence, logits, request, room, text, result);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCancelled) throw;
+    result.finish_reason = FinishReason::kCancelled;
+  }
+  (is_prefill ? result.prefill_seconds : result.decode_seconds) = SecondsSince(start);
+  text.Finish();
+  result.stop = text.match();
+  if (text.matched()) result.finish_reason = FinishReason::kStop;
+  if (result.finish_reason == FinishReason::kLength && room < request.max_tokens) {
+    result.notice = fmt::format(
+        "the answer was limited to {} tokens instead of {}: the prompt has {} of the context's {}",
+        room, request.max_tokens, result.prompt_tokens, request.context_tokens);
+  }
+  return result;
+}
+
+}  // namespace hillstar

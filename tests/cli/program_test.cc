@@ -1,0 +1,194 @@
+// The built program from outside: exit codes, what goes to which stream, and that a model of each
+// kind can be used with every command.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+std::string ReadFile(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Outcome {
+  int exit_code;
+  std::string out, err;
+};
+
+class Program : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    std::string name = (fs::temp_directory_path() / "hillstar-program-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    model_ = (folder_ / "model").string();
+    const Outcome made = Run("synth " + model_ + " --geometry pocket --layers 2 --with-mtp -t 2");
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+  }
+  static void TearDownTestSuite() { fs::remove_all(folder_); }
+
+  // Runs `hillstar ARGUMENTS` by the shell, the user's configuration kept out.
+  static Outcome Run(const std::string& arguments, const std::string& input = "") {
+    std::ofstream(folder_ / "in") << input;
+    const size_t space = std::min(arguments.find(' '), arguments.size());
+    const std::string command = std::string(HILLSTAR_BINARY) + " " + arguments.substr(0, space) +
+                                (arguments.starts_with("-") ? "" : " --config /dev/null") +
+                                arguments.substr(space) + " <" + Path("in") + " >" + Path("out") +
+                                " 2>" + Path("err");
+    const int status = std::system(command.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(folder_ / "out"),
+            ReadFile(folder_ / "err")};
+  }
+  static std::string Path(const char* name) { return (folder_ / name).string(); }
+
+  static void ExpectUsageError(const std::string& arguments, const std::string& message) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err, "hillstar: " + message + "\n");
+  }
+
+  static fs::path folder_;
+  static std::string model_;
+};
+
+fs::path Program::folder_;
+std::string Program::model_;
+
+TEST_F(Program, EveryCommandHasHelp) {
+  const Outcome general = Run("--help");
+  EXPECT_EQ(general.exit_code, 0);
+  for (const char* command :
+       {"chat", "run", "score", "eval", "bench", "convert", "synth", "inspect", "options"}) {
+    EXPECT_NE(general.out.find(std::string("  ") + command), std::string::npos) << command;
+    const Outcome help = Run(std::string(command) + " --help");
+    EXPECT_EQ(help.exit_code, 0) << command;
+    EXPECT_NE(help.out.find(std::string("usage: hillstar ") + command), std::string::npos);
+  }
+}
+
+TEST_F(Program, WrongUseEndsWithTwoAndOneSentence) {
+  ExpectUsageError("rnu", "there is no command \"rnu\"; the nearest is run");
+  ExpectUsageError("run x --temprature 1",
+                   "run knows no --temprature; the nearest is --temperature");
+  ExpectUsageError("run x --top-p 2", "--top-p cannot be \"2\"; it is a number from 0 to 1");
+  ExpectUsageError("score -m " + model_, "score needs --oracle FILE, --hidden FILE or both");
+  ExpectUsageError("run x -w w8 -m " + model_, "--weights is of no use here: " + model_ +
+                                                   " is a container and brings its formats");
+  EXPECT_EQ(Run("run x -m " + Path("nowhere")).exit_code, 1);
+}
+
+TEST_F(Program, OptionsPageEqualsTheTable) {
+  EXPECT_EQ(Run("options --markdown").out, ReadFile(HILLSTAR_SOURCE_DIR "/docs/options.md"));
+}
+
+TEST_F(Program, AnswersAreRepeatable) {
+  const std::string run = "run hello --json -n 12 --seed 5 --temperature 1 -c 512 -m " + model_;
+  const Outcome first = Run(run + " -t 1");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  const Json json = Json::parse(first.out);
+  EXPECT_GE(json["ids"].size(), 1u);
+  for (const char* variant : {" -t 2", " --simd generic", " --prefill-chunk 3"}) {
+    const Outcome again = Run(run + variant);
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_EQ(Json::parse(again.out)["ids"], json["ids"]) << variant;
+  }
+  EXPECT_NE(Json::parse(Run(run + " --seed 6").out)["ids"], json["ids"]);
+}
+
+TEST_F(Program, PromptsComeFromStandardInputToo) {
+  const std::string run = "run - --ids -n 3 --temperature 0 -c 512 -m " + model_;
+  const Outcome piped = Run(run, "hello\n");
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_EQ(piped.out, Run("run hello --ids -n 3 --temperature 0 -c 512 -m " + model_).out);
+}
+
+TEST_F(Program, ChatAnswersAPipe) {
+  const Outcome chat = Run("chat -n 5 -c 512 --seed 1 --stats -m " + model_, "hello\nagain\n");
+  EXPECT_EQ(chat.exit_code, 0) << chat.err;
+  size_t answers = 0;
+  for (size_t at = chat.err.find("[prompt"); at != std::string::npos;
+       at = chat.err.find("[prompt", at + 1)) {
+    ++answers;
+  }
+  EXPECT_EQ(answers, 2u) << chat.err;
+}
+
+TEST_F(Program, APromptPastTheContextIsRefusedInNumbers) {
+  const Outcome outcome = Run("run - --raw -c 64 -m " + model_, std::string(100, 'x'));
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_NE(outcome.err.find("context of 64 tokens"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Program, InspectDescribesAndVerifies) {
+  const Outcome good = Run("inspect --json --verify " + model_);
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  const Json json = Json::parse(good.out);
+  EXPECT_EQ(json["layers"], 2);
+  EXPECT_EQ(json["mtp_layers"], 1);
+  EXPECT_GT(json["memory"]["total"].get<uint64_t>(), json["dense_bytes"].get<uint64_t>());
+
+  const fs::path damaged = folder_ / "damaged";
+  fs::copy(model_, damaged, fs::copy_options::recursive);
+  std::fstream file(damaged / "dense.bin", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(5000);
+  const char byte = char(file.get() ^ 1);
+  file.seekp(5000);
+  file.put(byte);
+  file.close();
+  const Outcome bad = Run("inspect --verify " + damaged.string());
+  EXPECT_EQ(bad.exit_code, 1);
+  EXPECT_NE(bad.err.find("hillstar: "), std::string::npos);
+}
+
+TEST_F(Program, BenchMeasures) {
+  const Outcome outcome = Run(
+      "bench --json --prompt-tokens 8,16 --context-tokens 0,8 --decode-tokens 4 --repeat 2 -c 256 "
+      "-m " +
+      model_);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  ASSERT_EQ(json["rows"].size(), 4u);
+  for (const Json& row : json["rows"]) EXPECT_GT(row["tokens_per_second"].get<double>(), 0);
+  EXPECT_GT(json["peak_bytes"].get<uint64_t>(), json["load_bytes"].get<uint64_t>());
+}
+
+TEST_F(Program, ScoreAndEvalReadTheirFiles) {
+  std::ofstream(folder_ / "oracle.json")
+      << R"({"cases":[{"prompt_ids":[65,66],"greedy_ids":[67],"argmax":[8191,8191,8191],)"
+      << R"("margin":[9,9,9]}]})";
+  const Outcome score = Run("score -c 64 --oracle " + Path("oracle.json") + " -m " + model_);
+  EXPECT_EQ(score.exit_code, 1) << score.err;
+  EXPECT_TRUE(score.out.ends_with("0 of 3 positions equal, 0 near ties differ\n")) << score.out;
+
+  std::ofstream(folder_ / "eval.jsonl") << R"({"skill":"a","prompt":"b","answer":"c"})";
+  const Outcome eval = Run("eval --json -c 64 " + Path("eval.jsonl") + " -m " + model_);
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_EQ(Json::parse(eval.out)["all"]["rows"], 1);
+}
+
+TEST_F(Program, ConvertsTheDemoModelAndAnswersWithIt) {
+  const std::string demo = HILLSTAR_DEMO_CHECKPOINT;
+  if (demo.empty()) GTEST_SKIP() << "HILLSTAR_DEMO_CHECKPOINT is not set";
+  const std::string convert = "convert " + demo + "/checkpoint " + Path("pocket");
+  const Outcome converted = Run(convert);
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_EQ(Run(convert).exit_code, 2);  // finished containers are never overwritten
+  const Outcome answer =
+      Run("run \"List the first 12 prime numbers.\" --thinking off --temperature 0 -m " +
+          Path("pocket"));
+  EXPECT_EQ(answer.out, "2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37\n") << answer.err;
+}
+
+}  // namespace
