@@ -20,14 +20,14 @@ class Tokenizer;
 struct ModelConfig;
 
 struct EngineOptions {
-  std::string model;                // folder: Hillstar container, HF checkpoint or colibri container
-  int num_threads = 0;              // 0: the physical cores this process may use
-  std::string simd = "auto";        // auto, avx512, avx2, generic, reference
-  int64_t context_tokens = 0;       // longest sequence; 0: the model's limit, at most 16384
-  int64_t prefill_chunk = 512;      // tokens of a prompt computed in one step
-  std::string weights = "w15";      // weights of a checkpoint that is opened unconverted: w15, w8, w4,
-                                    // pocket (experts w4, the rest w8)
-  bool load_mtp = true;             // load the MTP layer where the model has one
+  std::string model;            // folder: Hillstar container, HF checkpoint or colibri container
+  int num_threads = 0;          // 0: the physical cores this process may use
+  std::string simd = "auto";    // auto, avx512, avx2, generic, reference
+  int64_t context_tokens = 0;   // longest sequence; 0: the model's limit, at most 16384
+  int64_t prefill_chunk = 512;  // tokens of a prompt computed in one step
+  std::string weights = "w15";  // weights of a checkpoint that is opened unconverted: w15, w8, w4,
+                                // pocket (experts w4, the rest w8)
+  bool load_mtp = true;         // load the MTP layer where the model has one
 };
 
 // Progress of a long operation: bytes done and in all. May be empty.
@@ -76,7 +76,8 @@ class Sequence {
 
 class Engine {
  public:
-  static std::unique_ptr<Engine> Open(const EngineOptions& options, const ProgressFn& progress = {});
+  static std::unique_ptr<Engine> Open(const EngineOptions& options,
+                                      const ProgressFn& progress = {});
   virtual ~Engine() = default;
 
   virtual std::unique_ptr<Sequence> NewSequence(bool keep_hidden = false) = 0;
@@ -87,7 +88,7 @@ class Engine {
   virtual const ChatFormat& chat_format() const = 0;
   virtual int64_t context_tokens() const = 0;
   virtual int num_threads() const = 0;
-  virtual std::string_view simd_level() const = 0;  // resolved
+  virtual std::string_view simd_level() const = 0;      // resolved
   virtual std::string_view weight_summary() const = 0;  // e.g. "experts w4, rest w8"
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
