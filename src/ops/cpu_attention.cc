@@ -9,6 +9,7 @@ namespace {
 // Partial results that may wait for their merge at once; a step with more goes in rounds.
 constexpr int64_t kPartialBytes = int64_t{64} << 20;
 constexpr int64_t kPiecesPerWorker = 4;
+constexpr int64_t kMergesPerPiece = 32;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -73,12 +74,18 @@ class CpuAttention {
       RunPiece(pieces_[size_t(i / cuts)], first_head, std::min(heads, num_heads_ - first_head),
                worker);
     });
-    ops_.pool_.Run((end - first) * num_heads_, [&](int64_t i, int) {
-      const int64_t t = first + i / num_heads_, h = i % num_heads_;
-      ops_.kernels_.merge_splits({&partials_[size_t(first_partial_[size_t(t - first)] + h)],
-                                  num_heads_, NumSplits(t), layout_.latent,
-                                  out_ + (t * num_heads_ + h) * layout_.latent});
+    const int64_t merges = (end - first) * num_heads_;
+    ops_.pool_.Run(CeilDiv(merges, kMergesPerPiece), [&](int64_t piece, int) {
+      const int64_t last = std::min(merges, (piece + 1) * kMergesPerPiece);
+      for (int64_t i = piece * kMergesPerPiece; i < last; ++i) Merge(first, i);
     });
+  }
+
+  void Merge(int64_t first_token, int64_t i) {
+    const int64_t t = first_token + i / num_heads_, h = i % num_heads_;
+    ops_.kernels_.merge_splits({&partials_[size_t(first_partial_[size_t(t - first_token)] + h)],
+                                num_heads_, NumSplits(t), layout_.latent,
+                                out_ + (t * num_heads_ + h) * layout_.latent});
   }
 
   // partials_[first_partial_[t] + split * heads + head].

@@ -16,6 +16,39 @@ constexpr int64_t kRowsPerPiece = 8;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Matrices that stay in a core's own cache while many tokens go by: cut by tokens, so that each
+// token's activations are packed once. Larger ones are cut by panels, so that weights are read
+// once.
+constexpr size_t kCachedMatrixBytes = 600 * 1024;
+constexpr int64_t kTokensPerBlock = 8;
+
+struct LinearPiece {
+  int64_t layer;
+  int64_t first_panel, num_panels;
+  int64_t first_token, num_tokens;
+};
+
+int64_t Work(const LinearSlice& s) { return NumPanels(s.w.rows) * s.w.cols * s.num_tokens; }
+
+// Pieces of about piece_work products.
+void CutLinear(const LinearSlice& s, int64_t layer, int64_t piece_work,
+               std::vector<LinearPiece>* pieces) {
+  const int64_t panels = NumPanels(s.w.rows), tokens = s.num_tokens;
+  if (MatrixBytes(s.w.format, s.w.rows, s.w.cols) <= kCachedMatrixBytes &&
+      tokens >= 2 * kTokensPerBlock) {
+    const int64_t block_work = kTokensPerBlock * panels * s.w.cols;
+    const int64_t at_once = std::max<int64_t>(1, piece_work / block_work) * kTokensPerBlock;
+    for (int64_t t = 0; t < tokens; t += at_once) {
+      pieces->push_back({layer, 0, panels, t, std::min(at_once, tokens - t)});
+    }
+    return;
+  }
+  const int64_t at_once = std::clamp<int64_t>(piece_work / (s.w.cols * tokens), 1, panels);
+  for (int64_t p = 0; p < panels; p += at_once) {
+    pieces->push_back({layer, p, std::min(at_once, panels - p), 0, tokens});
+  }
+}
+
 // Calls fn(row, worker) for every row, some rows a piece.
 template <typename Fn>
 void ForRows(ThreadPool& pool, int64_t rows, const Fn& fn) {
@@ -103,9 +136,9 @@ void CpuOps::Quantise(const float* x, int64_t rows, const ActivationPlanes& plan
   });
 }
 
-template <typename Slice, typename Fn>
-void CpuOps::ForPanels(std::span<const Slice> layers, const Fn& fn) {
-  const auto linear = [](const Slice& s) -> const LinearSlice& {
+template <typename Slice>
+void CpuOps::RunPanels(std::span<const Slice> layers, void (*kernel)(const Slice&)) {
+  const auto linear = [](auto& s) -> auto& {
     if constexpr (std::is_same_v<Slice, SwiGluSlice>) {
       return s.linear;
     } else {
@@ -114,48 +147,31 @@ void CpuOps::ForPanels(std::span<const Slice> layers, const Fn& fn) {
   };
   // Layers differ in width, so pieces are cut by work: products of one panel and all its tokens.
   int64_t work = 0;
-  for (const Slice& s : layers) {
-    work += NumPanels(linear(s).w.rows) * linear(s).w.cols * linear(s).num_tokens;
-  }
+  for (const Slice& s : layers) work += Work(linear(s));
   const int64_t piece_work = std::max<int64_t>(1, work / (pool_.num_threads() * kPiecesPerWorker));
-  struct Piece {
-    const Slice* slice;
-    int64_t first, count;
-  };
-  thread_local std::vector<Piece> pieces;
+  thread_local std::vector<LinearPiece> pieces;
   pieces.clear();
-  for (const Slice& s : layers) {
-    const int64_t panels = NumPanels(linear(s).w.rows);
-    const int64_t panel_work = std::max<int64_t>(1, linear(s).w.cols * linear(s).num_tokens);
-    const int64_t count = std::clamp<int64_t>(piece_work / panel_work, 1, panels);
-    for (int64_t p = 0; p < panels; p += count) {
-      pieces.push_back({&s, p, std::min(count, panels - p)});
-    }
-  }
-  const std::vector<Piece>& all = pieces;
-  pool_.Run(int64_t(all.size()), [&fn, &all](int64_t i, int) {
-    const Piece& piece = all[all.size() - 1 - size_t(i)];
-    fn(*piece.slice, piece.first, piece.count);
+  for (const Slice& s : layers)
+    CutLinear(linear(s), int64_t(&s - layers.data()), piece_work, &pieces);
+  const std::vector<LinearPiece>& all = pieces;
+  pool_.Run(int64_t(all.size()), [&](int64_t i, int worker) {
+    const LinearPiece& piece = all[all.size() - 1 - size_t(i)];
+    Slice slice = layers[size_t(piece.layer)];
+    LinearSlice& s = linear(slice);
+    s.first_panel = piece.first_panel;
+    s.num_panels = piece.num_panels;
+    s.x_first = s.x_row(piece.first_token);
+    if (s.x_rows) s.x_rows += piece.first_token;
+    s.y += piece.first_token * s.y_stride;
+    s.num_tokens = piece.num_tokens;
+    s.scratch = Scratch(worker, LinearScratchBytes(s.w.cols));
+    kernel(slice);
   });
 }
 
-void CpuOps::Linear(std::span<const LinearSlice> layers) {
-  ForPanels(layers, [&](const LinearSlice& layer, int64_t first, int64_t count) {
-    LinearSlice s = layer;
-    s.first_panel = first;
-    s.num_panels = count;
-    kernels_.linear(s);
-  });
-}
+void CpuOps::Linear(std::span<const LinearSlice> layers) { RunPanels(layers, kernels_.linear); }
 
-void CpuOps::SwiGlu(std::span<const SwiGluSlice> layers) {
-  ForPanels(layers, [&](const SwiGluSlice& layer, int64_t first, int64_t count) {
-    SwiGluSlice s = layer;
-    s.linear.first_panel = first;
-    s.linear.num_panels = count;
-    kernels_.swiglu(s);
-  });
-}
+void CpuOps::SwiGlu(std::span<const SwiGluSlice> layers) { RunPanels(layers, kernels_.swiglu); }
 
 void CpuOps::FloatLinear(const FloatLinearSlice& layer) {
   const int64_t rows_per_piece =
@@ -206,21 +222,30 @@ void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float*
 
 void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
                              const IndexKeyLayout& layout, TokenPages pages) {
-  // One thread: tokens of a panel share cache lines, and the work is small.
   const int64_t dim = layout.dim, half = norm.rope / 2, padded = RoundUp(dim, 16);
-  std::vector<float> normed(static_cast<size_t>(dim)), key(static_cast<size_t>(dim));
-  std::vector<int8_t> hi(static_cast<size_t>(padded)), lo(static_cast<size_t>(padded));
-  for (int64_t t = 0; t < step.num_tokens; ++t) {
-    bool finite =
-        kernels_.layer_norm({k + t * dim, norm.weight, norm.bias, normed.data(), dim, norm.eps});
-    key = normed;
-    kernels_.rope({normed.data(), step.cos + t * half, step.sin + t * half, half, key.data()});
-    float scale;
-    finite =
-        kernels_.quantise_row({key.data(), dim, padded, hi.data(), lo.data(), &scale}) && finite;
-    StoreIndexKey(layout, pages[size_t(t)], step.positions[t], hi.data(), lo.data(), scale);
-    if (!finite) NoteBad(t);
-  }
+  const auto panel = [&](int64_t t) { return pages[size_t(t)].panel(layout, step.positions[t]); };
+  // Tokens of one panel share cache lines, so they stay with one worker: the one whose piece holds
+  // the first of them.
+  const auto starts_panel = [&](int64_t t) { return t == 0 || panel(t) != panel(t - 1); };
+  pool_.Run(CeilDiv(step.num_tokens, kIndexPanelTokens), [&](int64_t piece, int worker) {
+    float* normed =
+        reinterpret_cast<float*>(Scratch(worker, size_t(2 * padded) * (sizeof(float) + 1)));
+    float* key = normed + padded;
+    int8_t *hi = reinterpret_cast<int8_t*>(key + padded), *lo = hi + padded;
+    const int64_t end = std::min(step.num_tokens, (piece + 1) * kIndexPanelTokens);
+    int64_t t = piece * kIndexPanelTokens;
+    while (t < end && !starts_panel(t)) ++t;
+    for (; t < step.num_tokens && (t < end || !starts_panel(t)); ++t) {
+      bool finite =
+          kernels_.layer_norm({k + t * dim, norm.weight, norm.bias, normed, dim, norm.eps});
+      std::copy_n(normed, dim, key);
+      kernels_.rope({normed, step.cos + t * half, step.sin + t * half, half, key});
+      float scale;
+      finite = kernels_.quantise_row({key, dim, padded, hi, lo, &scale}) && finite;
+      StoreIndexKey(layout, pages[size_t(t)], step.positions[t], hi, lo, scale);
+      if (!finite) NoteBad(t);
+    }
+  });
 }
 
 void CpuOps::QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t num_heads,

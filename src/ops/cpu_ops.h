@@ -58,9 +58,9 @@ class CpuOps : public Ops {
   // Room for the partial results of a round of attention.
   uint8_t* PartialValues(size_t num_bytes);
   void NoteBad(int64_t token);
-  // Cuts the panels of some layers into pieces: fn(layer, first_panel, num_panels).
-  template <typename Slice, typename Fn>
-  void ForPanels(std::span<const Slice> layers, const Fn& fn);
+  // Cuts the panels of some layers into pieces and runs the kernel on each.
+  template <typename Slice>
+  void RunPanels(std::span<const Slice> layers, void (*kernel)(const Slice&));
 
   const CpuKernels& kernels_;
   ThreadPool pool_;

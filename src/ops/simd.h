@@ -92,6 +92,10 @@ SIMD_INLINE Quad Broadcast(const int8_t* p) {
 }
 // acc[r] += sum of u[4r + j] * x[j], u unsigned, x signed.
 SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) { return {_mm512_dpbusd_epi32(acc.v, u.v, x.v)}; }
+// acc[r] += sum of the four signed bytes at p + 4r.
+SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
+  return {_mm512_dpbusd_epi32(acc.v, _mm512_set1_epi8(1), _mm512_loadu_si512(p))};
+}
 SIMD_INLINE float Largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
 
 #elif defined(__AVX2__)
@@ -191,6 +195,14 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
     const __m256i sum =
         _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd));
     acc.v[h] = _mm256_add_epi32(acc.v[h], sum);
+  }
+  return acc;
+}
+SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
+  for (int h = 0; h < 2; ++h) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * h));
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), x);
+    acc.v[h] = _mm256_add_epi32(acc.v[h], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   return acc;
 }
@@ -299,6 +311,9 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
   }
   return acc;
 }
+SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
+  SIMD_EACH(I32, acc.v[i] + p[4 * i] + p[4 * i + 1] + p[4 * i + 2] + p[4 * i + 3]);
+}
 SIMD_INLINE float Largest(F32 a) {
   float m = a.v[0];
   for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
@@ -319,6 +334,19 @@ SIMD_INLINE void StoreSome(float* p, F32 a, int64_t n) {
   float lanes[kLanes];
   Store(lanes, a);
   for (int64_t i = 0; i < n; ++i) p[i] = lanes[i];
+}
+
+// Sum of n signed bytes.
+SIMD_INLINE int32_t SumBytes(const int8_t* p, int64_t n) {
+  I32 sums = SetInt(0);
+  int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) sums = AddQuads(sums, p + i);
+  int32_t lanes[kLanes];
+  StoreInt(lanes, sums);
+  int32_t sum = 0;
+  for (int32_t lane : lanes) sum += lane;
+  for (; i < n; ++i) sum += p[i];
+  return sum;
 }
 
 // The fixed tree over 16 lanes: lane j takes lane j + 8, then + 4, + 2, + 1.

@@ -17,15 +17,9 @@ constexpr int kRows = 1;
 #endif
 constexpr int64_t kKeyVectors = kChunkKeys / kLanes;
 
-SIMD_INLINE int32_t PlaneSum(const int8_t* x, int64_t n) {
-  int32_t sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
-  return sum;
-}
-
 // What bytes that carry 128 each add to a PlaneProduct with x.
 SIMD_INLINE int32_t Offset(const int8_t* hi, const int8_t* lo, int64_t n) {
-  return 128 * (257 * PlaneSum(hi, n) + PlaneSum(lo, n));
+  return 128 * (257 * SumBytes(hi, n) + SumBytes(lo, n));
 }
 
 // Two planes of one head's query or weights.
@@ -233,7 +227,7 @@ void AttendSplit(const AttentionSplit& s) {
 
 void MergeSplits(const AttentionMerge& s) {
   float largest = s.partials[0].largest, sum = s.partials[0].sum;
-  std::memcpy(s.out, s.partials[0].values, static_cast<size_t>(s.latent) * sizeof(float));
+  const float* values = s.partials[0].values;  // of the splits so far; then in s.out
   for (int64_t i = 1; i < s.num_splits; ++i) {
     const AttentionPartial& part = s.partials[i * s.stride];
     const float next = part.largest > largest ? part.largest : largest;
@@ -243,13 +237,14 @@ void MergeSplits(const AttentionMerge& s) {
     const float a = decay[0][0], b = decay[1][0];
     sum = __builtin_fmaf(part.sum, b, sum * a);
     for (int64_t d = 0; d < s.latent; d += kLanes) {
-      const F32 before = Mul(LoadSome(s.out + d, s.latent - d), Set(a));
+      const F32 before = Mul(LoadSome(values + d, s.latent - d), Set(a));
       StoreSome(s.out + d, Fma(Load(part.values + d), Set(b), before), s.latent - d);
     }
+    values = s.out;
     largest = next;
   }
   for (int64_t d = 0; d < s.latent; d += kLanes) {
-    StoreSome(s.out + d, Div(LoadSome(s.out + d, s.latent - d), Set(sum)), s.latent - d);
+    StoreSome(s.out + d, Div(LoadSome(values + d, s.latent - d), Set(sum)), s.latent - d);
   }
 }
 

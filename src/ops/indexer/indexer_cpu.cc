@@ -4,12 +4,6 @@
 namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
-SIMD_INLINE int32_t PlaneSum(const int8_t* x, int64_t n) {
-  int32_t sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += x[i];
-  return sum;
-}
-
 // PlaneProduct of a query head with 16 keys, whose bytes carry an offset of 128 each: `offset`
 // removes it. Integer sums may wrap; the true value fits.
 SIMD_INLINE I32 DotKeys(const uint8_t* panel, int64_t plane_bytes, const int8_t* q_hi,
@@ -33,7 +27,7 @@ void IndexScores(const IndexScoreSlice& s) {
   const int64_t plane_bytes = dim * kLanes;
   for (int64_t h = 0; h < s.num_heads; ++h) {
     const int8_t *q_hi = s.q_hi + h * dim, *q_lo = s.q_lo + h * dim;
-    const I32 offset = SetInt(128 * (257 * PlaneSum(q_hi, dim) + PlaneSum(q_lo, dim)));
+    const I32 offset = SetInt(128 * (257 * SumBytes(q_hi, dim) + SumBytes(q_lo, dim)));
     const F32 w = Set(s.w[h]), q_scale = Set(s.q_scale[h]);
     for (int64_t p = s.first_panel; p < s.first_panel + s.num_panels; ++p) {
       const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);

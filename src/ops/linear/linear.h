@@ -8,6 +8,11 @@
 
 namespace hillstar {
 
+// The planes, scales and sums of up to eight tokens, packed side by side.
+constexpr size_t LinearScratchBytes(int64_t cols) {
+  return size_t(8 * NumGroups(cols)) * (2 * kGroup + sizeof(float) + sizeof(int32_t));
+}
+
 // A piece of one linear layer: some panels of rows for some tokens.
 //
 // y[t, r] = sum over segments of sum over groups of float(d) * scales, d the exact integer dot
@@ -15,6 +20,7 @@ namespace hillstar {
 //   w: [rows, cols] W4, W8 or W15
 //   x: planes [tokens, cols]
 //   y: f32 [tokens, rows], rows y_stride floats apart
+//   scratch: LinearScratchBytes(cols), 64-byte aligned, one a thread; may be null for one token
 // REQUIRES: x.cols == w.cols; panels inside the matrix; y does not overlap the inputs.
 // Errors: none. Synchronous, no allocation. Writes rows 16 * first_panel on, at most w.rows.
 // Numerics: docs/numerics.md, "Linear layer". Source: docs/numerics.md (our own).
@@ -30,6 +36,7 @@ struct LinearSlice {
   int64_t num_panels = 0;
   float* y = nullptr;
   int64_t y_stride = 0;
+  uint8_t* scratch = nullptr;
 
   int64_t x_row(int64_t t) const { return x_rows ? x_rows[t] : x_first + t * x_step; }
 };

@@ -8,37 +8,75 @@ namespace {
 // Tokens that share one pass over a panel: as many as leave the accumulators in registers.
 #if defined(__AVX512VNNI__)
 constexpr int kMaxTokens = 8;
-constexpr int kMaxTokensW15 = 8;
 #else
 constexpr int kMaxTokens = 2;
-constexpr int kMaxTokensW15 = 1;
 #endif
-// Activations of a token block stay in the first-level cache while the panels go by.
-constexpr int64_t kTokenBlockBytes = 24 * 1024;
 constexpr int kVectorBytes = 64;
 constexpr int kQuads = kGroup / 4;
+constexpr int kWord = 4;  // inputs of a quad
 
-struct TokenRows {
-  const int8_t* hi;
-  const int8_t* lo;
+// The activations of kTokens tokens: where a quad of one token lies. A single token is read where
+// it is; more are packed side by side first, so that one pointer serves all.
+template <int kTokens>
+struct TokenBlock {
+  const int8_t* quads;  // [inputs / 4][tokens][hi, lo] words of four int8
+  const float* scale;   // [groups][tokens]
+  const int32_t* sum;   // [groups][tokens]
+
+  const int8_t* hi(int64_t quad, int t) const { return quads + (quad * kTokens + t) * (2 * kWord); }
+  const int8_t* lo(int64_t quad, int t) const { return hi(quad, t) + kWord; }
+};
+template <>
+struct TokenBlock<1> {
+  const int8_t* high;
+  const int8_t* low;
   const float* scale;
   const int32_t* sum;
+
+  const int8_t* hi(int64_t quad, int) const { return high + quad * kWord; }
+  const int8_t* lo(int64_t quad, int) const { return low + quad * kWord; }
 };
 
-// sum of u * x over one plane of a tile, for the high and the low plane of each token. A few
-// tokens only: two chains each, else the latency of one chain would be the limit.
 template <int kTokens>
-SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenRows* x, int64_t at, I32* high,
-                          I32* low) {
+TokenBlock<kTokens> PackTokens(const LinearSlice& s, int64_t first_token) {
+  if constexpr (kTokens == 1) {
+    const ActivationPlanes x = s.x.FromRow(s.x_row(first_token));
+    return {x.hi, x.lo, x.scale, x.sum};
+  } else {
+    const int64_t num_groups = s.x.groups(), num_quads = num_groups * kQuads;
+    int8_t* quads = reinterpret_cast<int8_t*>(s.scratch);
+    float* scale = reinterpret_cast<float*>(quads + num_quads * kTokens * 2 * kWord);
+    int32_t* sum = reinterpret_cast<int32_t*>(scale + num_groups * kTokens);
+    for (int t = 0; t < kTokens; ++t) {
+      const ActivationPlanes x = s.x.FromRow(s.x_row(first_token + t));
+      int8_t* to = quads + t * 2 * kWord;
+      for (int64_t q = 0; q < num_quads; ++q, to += kTokens * 2 * kWord) {
+        std::memcpy(to, x.hi + q * kWord, kWord);
+        std::memcpy(to + kWord, x.lo + q * kWord, kWord);
+      }
+      for (int64_t g = 0; g < num_groups; ++g) {
+        scale[g * kTokens + t] = x.scale[g];
+        sum[g * kTokens + t] = x.sum[g];
+      }
+    }
+    return {quads, scale, sum};
+  }
+}
+
+// high[t], low[t] += sum of u * x over one plane of a tile. A single token gets two chains, else
+// the latency of one would be the limit.
+template <int kTokens>
+SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenBlock<kTokens>& x, int64_t quad,
+                          I32* high, I32* low) {
   if constexpr (kTokens == 1) {
     I32 h = SetInt(0), l = SetInt(0);
     for (int q = 0; q < kQuads; q += 2) {
       const Bytes a = LoadBytes(plane + q * kVectorBytes);
       const Bytes b = LoadBytes(plane + (q + 1) * kVectorBytes);
-      high[0] = Dot4(high[0], a, Broadcast(x[0].hi + at + 4 * q));
-      low[0] = Dot4(low[0], a, Broadcast(x[0].lo + at + 4 * q));
-      h = Dot4(h, b, Broadcast(x[0].hi + at + 4 * q + 4));
-      l = Dot4(l, b, Broadcast(x[0].lo + at + 4 * q + 4));
+      high[0] = Dot4(high[0], a, Broadcast(x.hi(quad + q, 0)));
+      low[0] = Dot4(low[0], a, Broadcast(x.lo(quad + q, 0)));
+      h = Dot4(h, b, Broadcast(x.hi(quad + q + 1, 0)));
+      l = Dot4(l, b, Broadcast(x.lo(quad + q + 1, 0)));
     }
     high[0] = AddInt(high[0], h);
     low[0] = AddInt(low[0], l);
@@ -46,31 +84,30 @@ SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenRows* x, int64_t at, 
     for (int q = 0; q < kQuads; ++q) {
       const Bytes u = LoadBytes(plane + q * kVectorBytes);
       for (int t = 0; t < kTokens; ++t) {
-        high[t] = Dot4(high[t], u, Broadcast(x[t].hi + at + 4 * q));
-        low[t] = Dot4(low[t], u, Broadcast(x[t].lo + at + 4 * q));
+        high[t] = Dot4(high[t], u, Broadcast(x.hi(quad + q, t)));
+        low[t] = Dot4(low[t], u, Broadcast(x.lo(quad + q, t)));
       }
     }
   }
 }
 
 template <int kTokens>
-SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenRows* x, int64_t at, I32* high,
-                            I32* low) {
+SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenBlock<kTokens>& x, int64_t quad,
+                            I32* high, I32* low) {
   I32 h = SetInt(0), l = SetInt(0);  // second chains of a single token
   for (int q = 0; q < kQuads / 2; ++q) {
     const Bytes packed = LoadBytes(plane + q * kVectorBytes);
     const Bytes first = LowNibbles(packed), second = HighNibbles(packed);
+    const int64_t at = quad + q, later = at + kQuads / 2;
     for (int t = 0; t < kTokens; ++t) {
-      const int8_t* hi = x[t].hi + at + 4 * q;
-      const int8_t* lo = x[t].lo + at + 4 * q;
-      high[t] = Dot4(high[t], first, Broadcast(hi));
-      low[t] = Dot4(low[t], first, Broadcast(lo));
+      high[t] = Dot4(high[t], first, Broadcast(x.hi(at, t)));
+      low[t] = Dot4(low[t], first, Broadcast(x.lo(at, t)));
       if constexpr (kTokens == 1) {
-        h = Dot4(h, second, Broadcast(hi + kGroup / 2));
-        l = Dot4(l, second, Broadcast(lo + kGroup / 2));
+        h = Dot4(h, second, Broadcast(x.hi(later, t)));
+        l = Dot4(l, second, Broadcast(x.lo(later, t)));
       } else {
-        high[t] = Dot4(high[t], second, Broadcast(hi + kGroup / 2));
-        low[t] = Dot4(low[t], second, Broadcast(lo + kGroup / 2));
+        high[t] = Dot4(high[t], second, Broadcast(x.hi(later, t)));
+        low[t] = Dot4(low[t], second, Broadcast(x.lo(later, t)));
       }
     }
   }
@@ -82,28 +119,28 @@ SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenRows* x, int64_t at
 
 // Weights are stored with an offset (8 or 128) to make them unsigned; -offset * sum(x) removes it.
 template <int kTokens, int kOffsetBits>
-SIMD_INLINE void StartSums(const TokenRows* x, int64_t g, I32* high, I32* low) {
+SIMD_INLINE void StartSums(const TokenBlock<kTokens>& x, int64_t g, I32* high, I32* low) {
   for (int t = 0; t < kTokens; ++t) {
     high[t] = SetInt(0);
-    low[t] = SetInt(-(x[t].sum[g] * (1 << kOffsetBits)));
+    low[t] = SetInt(-(x.sum[g * kTokens + t] * (1 << kOffsetBits)));
   }
 }
 
 template <int kTokens>
-SIMD_INLINE void AddGroup(F32 weight_scale, const TokenRows* x, int64_t g, const F32* d,
+SIMD_INLINE void AddGroup(F32 weight_scale, const TokenBlock<kTokens>& x, int64_t g, const F32* d,
                           F32* segment) {
   for (int t = 0; t < kTokens; ++t) {
-    segment[t] = Fma(d[t], Mul(weight_scale, Set(x[t].scale[g])), segment[t]);
+    segment[t] = Fma(d[t], Mul(weight_scale, Set(x.scale[g * kTokens + t])), segment[t]);
   }
 }
 
 SIMD_INLINE I32 Combine(I32 high, I32 low) { return AddInt(ShiftLeft<8>(high), low); }
 
 template <WeightFormat kFormat, int kTokens>
-SIMD_INLINE void Group(const uint8_t* tile, const TokenRows* x, int64_t g, F32* segment) {
+SIMD_INLINE void Group(const uint8_t* tile, const TokenBlock<kTokens>& x, int64_t g, F32* segment) {
   I32 high[kTokens], low[kTokens];
   F32 d[kTokens];
-  const int64_t at = g * kGroup;
+  const int64_t at = g * kQuads;
   if constexpr (kFormat == WeightFormat::kW4) {
     StartSums<kTokens, 3>(x, g, high, low);
     DotNibbles<kTokens>(tile, x, at, high, low);
@@ -136,7 +173,8 @@ constexpr int64_t kTileBytes = kFormat == WeightFormat::kW4   ? kQuads / 2 * kVe
 
 // One panel, kTokens tokens: total[t] = the 16 rows' results.
 template <WeightFormat kFormat, int kTokens>
-SIMD_INLINE void PanelDot(const uint8_t* tile, const TokenRows* x, int64_t num_groups, F32* total) {
+SIMD_INLINE void PanelDot(const uint8_t* tile, const TokenBlock<kTokens>& x, int64_t num_groups,
+                          F32* total) {
   for (int t = 0; t < kTokens; ++t) total[t] = Set(0.0f);
   for (int64_t first = 0; first < num_groups; first += kSegmentGroups) {
     const int64_t last = first + kSegmentGroups < num_groups ? first + kSegmentGroups : num_groups;
@@ -156,57 +194,43 @@ struct Slice {
 };
 
 template <WeightFormat kFormat, int kTokens>
-void Tokens(const Slice& slice, int64_t panel, int64_t first_token) {
+void Tokens(const Slice& slice, int64_t first_token) {
   const LinearSlice& s = slice.s;
   const int64_t num_groups = s.x.groups();
-  TokenRows x[kTokens];
-  for (int t = 0; t < kTokens; ++t) {
-    const ActivationPlanes row = s.x.FromRow(s.x_row(first_token + t));
-    x[t] = {row.hi, row.lo, row.scale, row.sum};
-  }
-  F32 total[kTokens];
-  PanelDot<kFormat, kTokens>(s.w.panel(panel), x, num_groups, total);
-  if (slice.up) {
-    F32 up[kTokens];
-    PanelDot<kFormat, kTokens>(slice.up->panel(panel), x, num_groups, up);
-    for (int t = 0; t < kTokens; ++t) total[t] = Mul(Silu(total[t]), up[t]);
-  }
-  const int64_t row = panel * kPanelRows;
-  for (int t = 0; t < kTokens; ++t) {
-    StoreSome(s.y + (first_token + t) * s.y_stride + row, total[t], s.w.rows - row);
-  }
-}
-
-template <WeightFormat kFormat>
-void TokenRange(const Slice& slice, int64_t panel, int64_t token, int64_t end) {
-  constexpr int kMost = kFormat == WeightFormat::kW15 ? kMaxTokensW15 : kMaxTokens;
-  for (; token + kMost <= end; token += kMost) Tokens<kFormat, kMost>(slice, panel, token);
-  if constexpr (kMost > 4) {
-    if (token + 4 <= end) {
-      Tokens<kFormat, 4>(slice, panel, token);
-      token += 4;
+  const TokenBlock<kTokens> x = PackTokens<kTokens>(s, first_token);
+  for (int64_t panel = s.first_panel; panel < s.first_panel + s.num_panels; ++panel) {
+    F32 total[kTokens];
+    PanelDot<kFormat, kTokens>(s.w.panel(panel), x, num_groups, total);
+    if (slice.up) {
+      F32 up[kTokens];
+      PanelDot<kFormat, kTokens>(slice.up->panel(panel), x, num_groups, up);
+      for (int t = 0; t < kTokens; ++t) total[t] = Mul(Silu(total[t]), up[t]);
+    }
+    const int64_t row = panel * kPanelRows;
+    for (int t = 0; t < kTokens; ++t) {
+      StoreSome(s.y + (first_token + t) * s.y_stride + row, total[t], s.w.rows - row);
     }
   }
-  if constexpr (kMost > 2) {
-    if (token + 2 <= end) {
-      Tokens<kFormat, 2>(slice, panel, token);
-      token += 2;
-    }
-  }
-  for (; token < end; ++token) Tokens<kFormat, 1>(slice, panel, token);
 }
 
 template <WeightFormat kFormat>
 void Panels(const Slice& slice) {
-  const LinearSlice& s = slice.s;
-  int64_t block = kTokenBlockBytes / (2 * s.x.stride()) / kMaxTokens * kMaxTokens;
-  if (block < kMaxTokens) block = kMaxTokens;
-  for (int64_t token = 0; token < s.num_tokens; token += block) {
-    const int64_t end = token + block < s.num_tokens ? token + block : s.num_tokens;
-    for (int64_t p = s.first_panel; p < s.first_panel + s.num_panels; ++p) {
-      TokenRange<kFormat>(slice, p, token, end);
+  const int64_t end = slice.s.num_tokens;
+  int64_t token = 0;
+  for (; token + kMaxTokens <= end; token += kMaxTokens) Tokens<kFormat, kMaxTokens>(slice, token);
+  if constexpr (kMaxTokens > 4) {
+    if (token + 4 <= end) {
+      Tokens<kFormat, 4>(slice, token);
+      token += 4;
     }
   }
+  if constexpr (kMaxTokens > 2) {
+    if (token + 2 <= end) {
+      Tokens<kFormat, 2>(slice, token);
+      token += 2;
+    }
+  }
+  for (; token < end; ++token) Tokens<kFormat, 1>(slice, token);
 }
 
 void Dispatch(const Slice& slice) {

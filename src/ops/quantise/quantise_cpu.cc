@@ -3,18 +3,6 @@
 #include "ops/simd_math.h"
 
 namespace hillstar::HILLSTAR_LEVEL {
-namespace {
-
-SIMD_INLINE int32_t GroupSum(const int8_t* hi, const int8_t* lo) {
-  int32_t high = 0, low = 0;
-  for (int i = 0; i < kGroup; ++i) {
-    high += hi[i];
-    low += lo[i];
-  }
-  return 256 * high + low;
-}
-
-}  // namespace
 
 bool QuantiseGroups(const QuantiseGroupsSlice& s) {
   const ActivationPlanes& p = s.planes;
@@ -30,7 +18,7 @@ bool QuantiseGroups(const QuantiseGroupsSlice& s) {
         kGroup, [&](int64_t i) { return i < left ? LoadSome(x + i, left - i) : Set(0.0f); }, hi, lo,
         &finite);
     p.scale[g] = scale / 256.0f;
-    p.sum[g] = GroupSum(hi, lo);
+    p.sum[g] = 256 * SumBytes(hi, kGroup) + SumBytes(lo, kGroup);
     all_finite = all_finite && finite;
   }
   return all_finite;
