@@ -23,8 +23,9 @@ inline float QuantiseRow(const float* x, int64_t n, int8_t* hi, int8_t* lo) {
   }
   const bool zero = amax < kSmallestRowAmax;
   const float scale = zero ? 0.0f : amax / 127.0f;
+  const float inverse = zero ? 0.0f : 1.0f / scale;
   for (int64_t i = 0; i < n; ++i) {
-    const float t = zero ? 0.0f : x[i] / scale;
+    const float t = x[i] * inverse;
     const float h = std::rint(t);
     float l = std::rint((t - h) * 256.0f);
     l = l < 127.0f ? l : 127.0f;

@@ -26,6 +26,22 @@ int8_t Clamp(float value, float low, float high) {
   return int8_t(std::clamp(std::rint(value), low, high));
 }
 
+// The smallest power of two that is not below x > 0. With it, a BF16 value of the largest seven
+// binades of its group is a whole number of steps of scale / 256: W15 holds it without loss.
+float PowerOfTwoUp(float x) {
+  int exponent;
+  const float fraction = std::frexp(x, &exponent);  // in [0.5, 1)
+  return std::ldexp(1.0f, fraction == 0.5f ? exponent - 1 : exponent);
+}
+
+// The low plane of t, whose high plane is hi = rint(t): a rest of + 1/2 goes to the next hi.
+void SplitRest(float t, int8_t* hi, int8_t* lo) {
+  const float rest = std::rint((t - *hi) * 256.f);  // -128..128
+  const bool half = rest == 128.f;
+  *hi = int8_t(*hi + half);
+  *lo = half ? int8_t(-128) : int8_t(rest);
+}
+
 // The smallest f16 at which `steps` steps reach amax: nothing is cut off, however coarse f16's
 // subnormals are.
 float HalfScaleUp(float amax, float steps) {
@@ -179,13 +195,13 @@ QuantisedGroup QuantiseWeights(WeightFormat format, const float* values) {
   switch (format) {
     case WeightFormat::kW4: g.scale = BestScaleW4(values, amax); break;
     case WeightFormat::kW8: g.scale = HalfScaleUp(amax, 127.f); break;
-    default: g.scale = amax / 127.f;
+    default: g.scale = PowerOfTwoUp(amax / 127.f);
   }
   if (g.scale == 0) return g;
   for (int i = 0; i < kGroup; ++i) {
     const float t = values[i] / g.scale;
     g.hi[i] = Clamp(t, low, high);
-    if (format == WeightFormat::kW15) g.lo[i] = Clamp((t - g.hi[i]) * 256.f, -127.f, 127.f);
+    if (format == WeightFormat::kW15) SplitRest(t, &g.hi[i], &g.lo[i]);
   }
   return g;
 }

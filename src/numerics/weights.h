@@ -17,7 +17,8 @@ enum class WeightFormat : uint8_t {
   kF32 = 0,  // plain row-major floats: norms, router, indexer head weights
   kW4 = 1,   // value in [-8, 7], f16 scale
   kW8 = 2,   // value in [-127, 127], f16 scale
-  kW15 = 3,  // 256 * hi + lo in 1/256 steps, both in [-127, 127], f32 scale
+  kW15 = 3,  // 256 * hi + lo in 1/256 steps, hi in [-127, 127], lo in [-128, 127], f32 scale, which
+             // our quantiser makes a power of two
 };
 
 // "f32", "w4", "w8", "w15".

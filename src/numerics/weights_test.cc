@@ -268,7 +268,7 @@ TEST(Weights, ZerosAndVanishingValuesGiveZero) {
   const std::vector<float> small(kGroup, 0x1p-100f);
   const QuantisedGroup w8 = QuantiseWeights(WeightFormat::kW8, small.data());
   for (int i = 0; i < kGroup; ++i) EXPECT_EQ(DequantiseWeight(WeightFormat::kW8, w8, i), 0.0f);
-  EXPECT_EQ(QuantiseWeights(WeightFormat::kW15, small.data()).scale, 0x1p-100f / 127);
+  EXPECT_EQ(QuantiseWeights(WeightFormat::kW15, small.data()).scale, 0x1p-106f);
 }
 
 // bf16 has 8 bits: W15's 15 hold every value within 2 binades of the largest exactly enough for its

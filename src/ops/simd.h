@@ -91,10 +91,18 @@ SIMD_INLINE Quad Broadcast(const int8_t* p) {
   return {_mm512_set1_epi32(word)};
 }
 // acc[r] += sum of u[4r + j] * x[j], u unsigned, x signed.
-SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) { return {_mm512_dpbusd_epi32(acc.v, u.v, x.v)}; }
+// Written as an instruction: g++ 12 copies accumulators around the intrinsic.
+SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(u.v), "v"(x.v));
+  return acc;
+}
 // acc[r] += sum of the four signed bytes at p + 4r.
 SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
   return {_mm512_dpbusd_epi32(acc.v, _mm512_set1_epi8(1), _mm512_loadu_si512(p))};
+}
+// True if every lane is +0 or -0; false if one is NaN.
+SIMD_INLINE bool AllZero(F32 a) {
+  return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0;
 }
 SIMD_INLINE float Largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
 
@@ -206,6 +214,11 @@ SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
   }
   return acc;
 }
+SIMD_INLINE bool AllZero(F32 a) {
+  const __m256 zero = _mm256_setzero_ps();
+  return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.v[0], zero, _CMP_NEQ_UQ),
+                                         _mm256_cmp_ps(a.v[1], zero, _CMP_NEQ_UQ))) == 0;
+}
 SIMD_INLINE float Largest(F32 a) {
   alignas(32) float lanes[kLanes];
   Store(lanes, a);
@@ -313,6 +326,12 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
 }
 SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
   SIMD_EACH(I32, acc.v[i] + p[4 * i] + p[4 * i + 1] + p[4 * i + 2] + p[4 * i + 3]);
+}
+SIMD_INLINE bool AllZero(F32 a) {
+  for (float lane : a.v) {
+    if (!(lane == 0.0f)) return false;
+  }
+  return true;
 }
 SIMD_INLINE float Largest(F32 a) {
   float m = a.v[0];

@@ -46,15 +46,16 @@ SIMD_INLINE float QuantiseLanes(int64_t n, const LoadFn& load, int8_t* hi, int8_
     poison = Add(poison, Sub(x, x));
   }
   const float amax = Largest(largest);
-  if (!(TreeSum(poison) == 0.0f)) *finite = false;
+  if (!AllZero(poison)) *finite = false;
   if (!*finite || amax < 0x1p-100f) {
     std::memset(hi, 0, static_cast<size_t>(n));
     std::memset(lo, 0, static_cast<size_t>(n));
     return 0.0f;
   }
   const float scale = amax / 127.0f;
+  const F32 inverse = Set(1.0f / scale);
   for (int64_t i = 0; i < n; i += kLanes) {
-    const F32 t = Div(load(i), Set(scale));
+    const F32 t = Mul(load(i), inverse);
     const F32 h = Rint(t);
     const F32 l = Rint(Mul(Sub(t, h), Set(256.0f)));
     StoreBytes(hi + i, ToInt(h));

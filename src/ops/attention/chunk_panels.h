@@ -8,6 +8,7 @@
 #include "kv/layout.h"
 #include "ops/attention/attention.h"
 #include "ops/simd.h"
+#include "ops/transpose.h"
 
 namespace hillstar::HILLSTAR_LEVEL {
 
@@ -30,33 +31,6 @@ struct ChunkPanels {
 
 #if defined(__AVX512VNNI__)
 
-// out[j] = 4 bytes at 4j of each of 16 rows of 64 bytes.
-SIMD_INLINE void TransposeQuads(const uint8_t* const* rows, int64_t at, uint8_t* out,
-                                int64_t stride) {
-  __m512i r[16], t[16];
-  for (int i = 0; i < 16; ++i) r[i] = FlipSign(LoadBytes(rows[i] + at)).v;
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int j = 0; j < 4; ++j) {
-    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
-    const __m512i b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
-    const __m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
-    const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
-    StoreAll(out + j * stride, {_mm512_shuffle_i32x4(a, b, 0x88)});
-    StoreAll(out + (8 + j) * stride, {_mm512_shuffle_i32x4(a, b, 0xdd)});
-    StoreAll(out + (4 + j) * stride, {_mm512_shuffle_i32x4(c, d, 0x88)});
-    StoreAll(out + (12 + j) * stride, {_mm512_shuffle_i32x4(c, d, 0xdd)});
-  }
-}
-
 // out[v] = for 16 columns 16v.. the bytes of 4 rows side by side.
 SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t* out,
                                 int64_t stride) {
@@ -76,18 +50,6 @@ SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t*
 }
 
 #else
-
-SIMD_INLINE void TransposeQuads(const uint8_t* const* rows, int64_t at, uint8_t* out,
-                                int64_t stride) {
-  for (int r = 0; r < kLanes; ++r) {
-    for (int j = 0; j < kLanes; ++j) {
-      uint32_t word;
-      std::memcpy(&word, rows[r] + at + 4 * j, sizeof word);
-      word ^= 0x80808080u;
-      std::memcpy(out + j * stride + 4 * r, &word, sizeof word);
-    }
-  }
-}
 
 SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t* out,
                                 int64_t stride) {
@@ -119,12 +81,12 @@ SIMD_INLINE void BuildPanels(const AttentionSplit& s, int64_t first, int64_t cou
     uint8_t* panel = out->scores + group * out->score_group_bytes;
     const uint8_t* const* keys = rows + group * kLanes;
     for (int64_t d = 0; d < latent; d += kBlockDims, panel += kLanes * kPairBytes) {
-      TransposeQuads(keys, layout.latent_hi() + d, panel, kPairBytes);
-      TransposeQuads(keys, layout.latent_lo() + d, panel + kVector, kPairBytes);
+      TransposeQuads<true>(keys, layout.latent_hi() + d, panel, kPairBytes);
+      TransposeQuads<true>(keys, layout.latent_lo() + d, panel + kVector, kPairBytes);
     }
     for (int64_t d = 0; d < rope; d += kBlockDims, panel += kLanes * kPairBytes) {
-      TransposeQuads(keys, layout.rope_hi() + d, panel, kPairBytes);
-      TransposeQuads(keys, layout.rope_lo() + d, panel + kVector, kPairBytes);
+      TransposeQuads<true>(keys, layout.rope_hi() + d, panel, kPairBytes);
+      TransposeQuads<true>(keys, layout.rope_lo() + d, panel + kVector, kPairBytes);
     }
   }
   for (int64_t block = 0; block * kBlockDims < latent; ++block) {

@@ -1,6 +1,7 @@
 #include "ops/kernels.h"
 #include "ops/simd.h"
 #include "ops/simd_math.h"
+#include "ops/transpose.h"
 
 namespace hillstar::HILLSTAR_LEVEL {
 namespace {
@@ -37,6 +38,20 @@ struct TokenBlock<1> {
   const int8_t* lo(int64_t quad, int) const { return low + quad * kWord; }
 };
 
+// Words of a group of both planes of kTokens tokens side by side.
+template <int kTokens>
+SIMD_INLINE void PackGroup(const uint8_t* const* rows, int64_t at, int8_t* out) {
+  if constexpr (2 * kTokens == kLanes) {
+    TransposeQuads<false>(rows, at, reinterpret_cast<uint8_t*>(out), kVectorBytes);
+  } else {
+    for (int q = 0; q < kQuads; ++q) {
+      for (int r = 0; r < 2 * kTokens; ++r, out += kWord) {
+        std::memcpy(out, rows[r] + at + q * kWord, kWord);
+      }
+    }
+  }
+}
+
 template <int kTokens>
 TokenBlock<kTokens> PackTokens(const LinearSlice& s, int64_t first_token) {
   if constexpr (kTokens == 1) {
@@ -47,17 +62,18 @@ TokenBlock<kTokens> PackTokens(const LinearSlice& s, int64_t first_token) {
     int8_t* quads = reinterpret_cast<int8_t*>(s.scratch);
     float* scale = reinterpret_cast<float*>(quads + num_quads * kTokens * 2 * kWord);
     int32_t* sum = reinterpret_cast<int32_t*>(scale + num_groups * kTokens);
+    const uint8_t* rows[2 * kTokens];
     for (int t = 0; t < kTokens; ++t) {
       const ActivationPlanes x = s.x.FromRow(s.x_row(first_token + t));
-      int8_t* to = quads + t * 2 * kWord;
-      for (int64_t q = 0; q < num_quads; ++q, to += kTokens * 2 * kWord) {
-        std::memcpy(to, x.hi + q * kWord, kWord);
-        std::memcpy(to + kWord, x.lo + q * kWord, kWord);
-      }
+      rows[2 * t] = reinterpret_cast<const uint8_t*>(x.hi);
+      rows[2 * t + 1] = reinterpret_cast<const uint8_t*>(x.lo);
       for (int64_t g = 0; g < num_groups; ++g) {
         scale[g * kTokens + t] = x.scale[g];
         sum[g * kTokens + t] = x.sum[g];
       }
+    }
+    for (int64_t g = 0; g < num_groups; ++g) {
+      PackGroup<kTokens>(rows, g * kGroup, quads + g * kQuads * kTokens * 2 * kWord);
     }
     return {quads, scale, sum};
   }

@@ -23,7 +23,9 @@ std::string Shape(const LinearSlice& s) {
 }
 
 LinearSlice WholeSlice(const TestMatrix& w, const TestPlanes& x, int64_t num_tokens) {
+  static AlignedVector<uint8_t> scratch(LinearScratchBytes(8192));
   LinearSlice s;
+  s.scratch = scratch.data();
   s.w = w.view;
   s.x = x.view;
   s.num_tokens = num_tokens;

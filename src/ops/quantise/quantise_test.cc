@@ -122,14 +122,14 @@ TEST(Quantise, OppositeInfinitiesAreFound) {
   EXPECT_FALSE(reference::QuantiseGroups({x.data(), p.view}));
 }
 
-// With step = s / 256 and t = x / s: t is one rounding, |t| <= 127 (1 + u), so off by at most
-// 127 u = 127 * 2^-24 in units of s, 256 times that in steps (0.0020); h = rint(t) is exact, and so
-// are t - h (both are multiples of t's ulp, and the difference is at most 1/2) and its multiple by
-// 256. l = rint adds half a step. Where |256 (t - h)| >= 127.5, l is cut from 128 to 127 and the
-// error is at most 1 step. Both follow in double precision from the planes alone.
+// With step = s / 256 and t = x * (1 / s): t is two roundings, |t| <= 127 (1 + u)^2, so off by at
+// most 127 * 2 u = 127 * 2^-23 in units of s, 256 times that in steps (0.0039); h = rint(t) is
+// exact, and so are t - h (both are multiples of t's ulp, and the difference is at most 1/2) and
+// its multiple by 256. l = rint adds half a step. Where |256 (t - h)| >= 127.5, l is cut from 128
+// to 127 and the error is at most 1 step. Both follow in double precision from the planes alone.
 TEST(Quantise, ErrorIsAtMostHalfAStep) {
   TestRandom random(3);
-  const double slack = 256 * 127 * 0x1p-24 * (1 + 0x1p-20);
+  const double slack = 256 * 127 * 0x1p-23 * (1 + 0x1p-20);
   int64_t num_cut = 0;
   for (int repeat = 0; repeat < 200; ++repeat) {
     const ValueKind kind = repeat % 2 ? ValueKind::kNormal : ValueKind::kWideRange;
