@@ -93,6 +93,8 @@ class Engine {
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;
+  // Where the weights lie, for measuring how fast that memory can be read.
+  virtual std::vector<std::span<const uint8_t>> weight_memory() const = 0;
   // generation_config.json's sampling values or the documented defaults.
   struct SamplingDefaults {
     float temperature, top_p;

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
+#include <cstring>
 #include <vector>
 
 #include "core/check.h"
 #include "core/thread_pool.h"
+#include "device/host_memory.h"
 
 namespace hillstar {
 namespace {
@@ -16,6 +17,9 @@ namespace {
 // Each item streams so much, long enough for the hardware's prefetchers.
 constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
 constexpr uint64_t kWords = kPieceBytes / sizeof(uint64_t);
+constexpr uint64_t kLeastBytes = uint64_t{1} << 30;
+constexpr uint64_t kMostBytes = uint64_t{4} << 30;
+constexpr int kPasses = 5;
 
 uint64_t SumPiece(const uint64_t* words) {
   // Independent sums, so that no addition waits for the one before.
@@ -31,35 +35,49 @@ uint64_t SumPiece(const uint64_t* words) {
 
 }  // namespace
 
-double MeasureReadBandwidth(int num_threads, uint64_t buffer_bytes, int repeat) {
+double MeasureReadBandwidth(int num_threads, std::span<const std::span<const uint8_t>> memory,
+                            int repeat) {
   CHECK(num_threads >= 1 && repeat >= 1);
+  std::vector<const uint8_t*> pieces;
+  for (const std::span<const uint8_t>& part : memory) {
+    for (uint64_t at = 0; at + kPieceBytes <= part.size(); at += kPieceBytes) {
+      pieces.push_back(part.data() + at);
+    }
+  }
+  CHECK(!pieces.empty());
   ThreadPool pool(num_threads);
-  const auto num_pieces = int64_t(std::max<uint64_t>(1, buffer_bytes / kPieceBytes));
-  const std::unique_ptr<uint64_t[]> buffer(new uint64_t[size_t(num_pieces) * kWords]);
-  std::vector<uint64_t> sums(size_t(num_pieces), 0);
-  // Written in pieces by the threads that read them later: pages come to lie near them.
-  pool.Run(num_pieces, [&](int64_t piece, int) {
-    std::fill_n(&buffer[size_t(piece) * kWords], kWords, uint64_t(piece));
-  });
+  std::vector<uint64_t> sums(pieces.size(), 0);
   double best = 0;
   for (int pass = 0; pass < repeat; ++pass) {
     const auto start = std::chrono::steady_clock::now();
-    pool.Run(num_pieces, [&](int64_t piece, int) {
-      sums[size_t(piece)] = SumPiece(&buffer[size_t(piece) * kWords]);
+    pool.Run(int64_t(pieces.size()), [&](int64_t piece, int) {
+      sums[size_t(piece)] += SumPiece(reinterpret_cast<const uint64_t*>(pieces[size_t(piece)]));
     });
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::max(best, double(num_pieces) * double(kPieceBytes) / seconds);
+    best = std::max(best, double(pieces.size()) * double(kPieceBytes) / seconds);
   }
-  for (int64_t piece = 0; piece < num_pieces; ++piece) {
-    CHECK(sums[size_t(piece)] == uint64_t(piece) * kWords);
-  }
+  // The sums are looked at, so that no compiler leaves the reads out.
+  uint64_t total = 0;
+  for (const uint64_t sum : sums) total += sum;
+  __asm__ volatile("" : : "r"(total));
   return best;
 }
 
-uint64_t BandwidthBufferBytes() {
+double MeasureWeightBandwidth(int num_threads, std::vector<std::span<const uint8_t>> weights) {
+  uint64_t total = 0;
+  for (std::span<const uint8_t>& part : weights) {
+    part = part.first(std::min<uint64_t>(part.size(), kMostBytes - total));
+    total += part.size();
+  }
+  if (total >= kLeastBytes) return MeasureReadBandwidth(num_threads, weights, kPasses);
   const auto free_bytes = uint64_t(sysconf(_SC_AVPHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE));
-  return std::clamp(free_bytes / 4, uint64_t{64} << 20, uint64_t{1} << 30);
+  MemoryBudget budget;
+  const HostBuffer buffer(budget, MemoryTag::kWorkspace,
+                          std::clamp(free_bytes / 4, kPieceBytes, kLeastBytes));
+  std::memset(buffer.data(), 1, buffer.size());
+  weights = {{buffer.data(), buffer.size()}};
+  return MeasureReadBandwidth(num_threads, weights, kPasses);
 }
 
 }  // namespace hillstar

@@ -2,15 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace hillstar {
 
-// Bytes a second that `num_threads` threads read together from a buffer of `buffer_bytes`, which
-// should be several times the last cache: the best of `repeat` passes. Starts and ends its own
-// threads; takes buffer_bytes of memory meanwhile. REQUIRES num_threads >= 1, repeat >= 1.
-double MeasureReadBandwidth(int num_threads, uint64_t buffer_bytes, int repeat);
+// Bytes a second that `num_threads` threads read together from `memory`, in whole pieces of 4 MiB:
+// the best of `repeat` passes. Starts and ends its own threads. REQUIRES num_threads >= 1, repeat
+// >= 1, at least one piece.
+double MeasureReadBandwidth(int num_threads, std::span<const std::span<const uint8_t>> memory,
+                            int repeat);
 
-// A buffer size for it: 1 GiB, or a quarter of the memory that is free if that is less.
-uint64_t BandwidthBufferBytes();
+// The bound of a model's decode: reads the model's own weights, up to 4 GiB of them, since how fast
+// memory is depends on where it lies; where they would fit a cache, a buffer of 1 GiB (or a quarter
+// of the free memory) in their place.
+double MeasureWeightBandwidth(int num_threads, std::vector<std::span<const uint8_t>> weights);
 
 }  // namespace hillstar

@@ -15,8 +15,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kBandwidthPasses = 7;
-
 struct Measured {
   std::vector<BenchRow> rows;
   double load_seconds = 0;
@@ -107,8 +105,7 @@ int BenchCommand(const Options& options) {
                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
   m.peak_bytes = PeakResidentBytes();  // before the bandwidth's buffer counts
-  m.bandwidth =
-      MeasureReadBandwidth(model.engine->num_threads(), BandwidthBufferBytes(), kBandwidthPasses);
+  m.bandwidth = MeasureWeightBandwidth(model.engine->num_threads(), model.engine->weight_memory());
   if (options.json) {
     PrintJson(model, m);
   } else {

@@ -182,7 +182,9 @@ TEST(Bench, ReadsListsOfCounts) {
 }
 
 TEST(Bandwidth, IsPlausible) {
-  const double bandwidth = MeasureReadBandwidth(2, uint64_t{64} << 20, 2);
+  const std::vector<uint8_t> buffer(size_t{64} << 20, 1);
+  const std::vector<std::span<const uint8_t>> memory = {{buffer.data(), buffer.size()}};
+  const double bandwidth = MeasureReadBandwidth(2, memory, 2);
   EXPECT_GT(bandwidth, 1e8);   // a tenth of the slowest memory in use
   EXPECT_LT(bandwidth, 1e13);  // beyond any cache
 }

@@ -191,6 +191,12 @@ class CpuEngine : public Engine {
   std::string_view weight_summary() const override { return summary_; }
   MemoryPlan memory() const override { return memory_; }
   uint64_t weight_bytes_per_token() const override { return bytes_per_token_; }
+  std::vector<std::span<const uint8_t>> weight_memory() const override {
+    const HostBuffer& dense = s_.weights.dense_memory;
+    std::vector<std::span<const uint8_t>> memory = {{dense.data(), dense.size()}};
+    for (const HostBuffer& b : s_.weights.expert_memory) memory.push_back({b.data(), b.size()});
+    return memory;
+  }
   SamplingDefaults sampling_defaults() const override { return sampling_; }
 
  private:
