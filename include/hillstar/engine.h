@@ -53,6 +53,11 @@ enum class LogitsMode { kNone, kLast, kAll };
 using ResidualTap =
     std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* values)>;
 
+struct MtpToken {
+  int32_t id = 0;
+  float margin = 0;  // its logit minus the next largest
+};
+
 // One request's tokens and their KV rows. Destroyed before its Engine.
 class Sequence {
  public:
@@ -65,10 +70,10 @@ class Sequence {
   // kNonFinite naming layer and position (the sequence is then unusable).
   virtual std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                         const std::atomic<bool>* cancel = nullptr) = 0;
-  // The MTP head over the tokens so far: for i = first .. num_tokens() - 2 the logits of token
-  // i + 2, given the hidden state at i and token i + 1; argmax only: out[i - first].
+  // The MTP head over the tokens so far: for i = first .. num_tokens() - 2 the likeliest token
+  // i + 2, given the hidden state at i and token i + 1: out[i - first].
   // REQUIRES: the sequence was made with keep_hidden. Errors: kUnsupported without an MTP layer.
-  virtual std::vector<int32_t> MtpArgmax(int64_t first) = 0;
+  virtual std::vector<MtpToken> MtpArgmax(int64_t first) = 0;
   // Forgets everything after the first `num_tokens` tokens.
   virtual void Truncate(int64_t num_tokens) = 0;
   virtual std::span<const int32_t> ids() const = 0;

@@ -66,7 +66,6 @@ OracleCase ParseCase(const Json& object, size_t index) {
 // Compares one token and counts it.
 struct Comparison {
   const OracleCase& reference;
-  double tolerance;
   ScoreReport& report;
 
   void Compare(bool is_mtp, int64_t position, double margin, int32_t expected, int32_t got) {
@@ -76,10 +75,7 @@ struct Comparison {
       ++counts.equal;
       return;
     }
-    const bool is_near_tie = margin <= tolerance;  // false for NaN
-    if (is_near_tie) ++counts.near_ties;
-    report.differences.push_back(
-        {reference.name, is_mtp, position, margin, expected, got, is_near_tie});
+    report.differences.push_back({reference.name, is_mtp, position, margin, expected, got, false});
   }
 
   void CompareTopLogits(std::span<const float> logits) {
@@ -91,7 +87,19 @@ struct Comparison {
   }
 };
 
-void ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {
+double Variance(std::span<const float> values) {
+  double sum = 0, squares = 0;
+  for (const float v : values) {
+    sum += v;
+    squares += double(v) * v;
+  }
+  const double mean = sum / double(values.size());
+  return squares / double(values.size()) - mean * mean;
+}
+
+// Sum over positions of the logits' variance.
+double ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {
+  double variance = 0;
   const bool has_mtp = !c.mtp_argmax.empty() && engine.config().num_mtp_layers > 0;
   const std::unique_ptr<Sequence> sequence = engine.NewSequence(has_mtp);
   for (size_t first = 0; first < c.ids.size(); first += kScoredAtOnce) {
@@ -102,19 +110,20 @@ void ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {
     for (size_t i = 0; i < count; ++i) {
       const std::span<const float> row = logits.subspan(i * vocab, vocab);
       const size_t at = first + i;
+      variance += Variance(row);
       comparison.Compare(false, int64_t(at), c.margin[at], c.argmax[at], Argmax(row));
       if (int64_t(at) == c.prompt_tokens - 1) comparison.CompareTopLogits(row);
     }
   }
-  if (!has_mtp) return;
+  if (!has_mtp) return variance;
   // The head at the last position would need the token after it.
-  const std::vector<int32_t> got = sequence->MtpArgmax(0);
+  const std::vector<MtpToken> got = sequence->MtpArgmax(0);
   CHECK(got.size() + 1 == c.ids.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    const double margin =
-        c.mtp_margin.empty() ? std::numeric_limits<double>::quiet_NaN() : c.mtp_margin[i];
-    comparison.Compare(true, int64_t(i), margin, c.mtp_argmax[i], got[i]);
+    const double margin = c.mtp_margin.empty() ? double(got[i].margin) : c.mtp_margin[i];
+    comparison.Compare(true, int64_t(i), margin, c.mtp_argmax[i], got[i].id);
   }
+  return variance;
 }
 
 }  // namespace
@@ -140,15 +149,33 @@ Oracle ParseOracle(const std::string& text) {
   return oracle;
 }
 
-ScoreReport ScoreOracle(Engine& engine, const Oracle& oracle, double tolerance,
+double MarginTolerance(int64_t num_layers, double logit_spread) {
+  constexpr double kCrest = 3.5;  // largest of 64 normal values over their root mean square, about
+  const double rounding = kCrest / (127 * 256 * std::sqrt(12.0));
+  const double left_out = (kCrest / 127) * (kCrest / 127) / 12;
+  const double of_a_stage = std::hypot(rounding, rounding, left_out);
+  const double of_a_logit = of_a_stage * std::sqrt(double(9 * num_layers + 1));
+  constexpr double kSigmas = 4;
+  return kSigmas * std::sqrt(2.0) * of_a_logit * logit_spread;
+}
+
+ScoreReport ScoreOracle(Engine& engine, const Oracle& oracle, std::optional<double> tolerance,
                         const ProgressFn& progress) {
   uint64_t total = 0, done = 0;
+  double variance = 0;
   for (const OracleCase& c : oracle.cases) total += c.ids.size();
   ScoreReport report;
   for (const OracleCase& c : oracle.cases) {
-    ScoreCase(engine, c, {c, tolerance, report});
+    variance += ScoreCase(engine, c, {c, report});
     done += c.ids.size();
     if (progress) progress(done, total);
+  }
+  report.logit_spread = std::sqrt(variance / double(total));
+  report.tolerance =
+      tolerance.value_or(MarginTolerance(engine.config().num_layers, report.logit_spread));
+  for (ScoreDifference& d : report.differences) {
+    d.is_near_tie = d.margin <= report.tolerance;
+    if (d.is_near_tie) ++(d.is_mtp ? report.mtp : report.next).near_ties;
   }
   return report;
 }

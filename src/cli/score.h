@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,10 @@
 
 namespace hillstar {
 
-// Bound on the difference of one logit between this engine and a float32 implementation; a margin,
-// which is a difference of two logits, can move by twice as much. docs/numerics.md derives it.
-inline constexpr double kLogitTolerance = 5e-3;
+// How far the margin between two logits may move between this engine and a float32 implementation:
+// docs/numerics.md, "Against float32", derives it. logit_spread: root mean square, over positions, of
+// the logits' standard deviation.
+double MarginTolerance(int64_t num_layers, double logit_spread);
 
 struct OracleCase {
   std::string name;
@@ -44,7 +46,7 @@ struct ScoreDifference {
   std::string case_name;
   bool is_mtp;
   int64_t position;
-  double margin;  // the reference's; NaN where it gives none
+  double margin;  // the reference's; ours where it gives none
   int32_t expected, got;
   bool is_near_tie;
 };
@@ -57,14 +59,17 @@ struct ScoreCounts {
 };
 
 struct ScoreReport {
+  double tolerance = 0;     // the one given, or derived
+  double logit_spread = 0;  // see MarginTolerance
   ScoreCounts next, mtp;
   std::vector<ScoreDifference> differences;
   double largest_logit_difference = 0;  // over top_logits
   bool passes() const { return next.passes() && mtp.passes(); }
 };
 
-// Called after each case with the number of positions done and of all.
-ScoreReport ScoreOracle(Engine& engine, const Oracle& oracle, double tolerance,
+// `tolerance` of margins: MarginTolerance where there is none. `progress` is called after each case
+// with the number of positions done and of all.
+ScoreReport ScoreOracle(Engine& engine, const Oracle& oracle, std::optional<double> tolerance,
                         const ProgressFn& progress);
 
 // The residual stream of a reference: `values` f32 [num_layers + 1 or + 2, tokens, hidden].

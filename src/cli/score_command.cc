@@ -24,15 +24,14 @@ void PrintHidden(const std::vector<HiddenDifference>& rows) {
   }
 }
 
-void PrintReport(const ScoreReport& report, double tolerance) {
+void PrintReport(const ScoreReport& report) {
   for (const ScoreDifference& d : report.differences) {
-    fmt::print("{}: {}, position {}: expected {}, got {}, {}\n",
+    fmt::print("{}: {}, position {}: expected {}, got {}, margin {:.5f}\n",
                d.is_near_tie ? "near tie" : "DIFFERENT", d.case_name + (d.is_mtp ? " (MTP)" : ""),
-               d.position, d.expected, d.got,
-               std::isnan(d.margin) ? "no margin given" : fmt::format("margin {:.5f}", d.margin));
+               d.position, d.expected, d.got, d.margin);
   }
-  fmt::print("tolerance {:g}, largest difference of a top logit {:.2e}\n", tolerance,
-             report.largest_logit_difference);
+  fmt::print("tolerance of a margin {:.2g}, largest difference of a top logit {:.2e}\n",
+             report.tolerance, report.largest_logit_difference);
   if (report.mtp.positions > 0) {
     fmt::print("MTP: {} of {} positions equal, {} near ties differ\n", report.mtp.equal,
                report.mtp.positions, report.mtp.near_ties);
@@ -48,9 +47,10 @@ Json CountsJson(const ScoreCounts& counts) {
           {"different", counts.positions - counts.equal - counts.near_ties}};
 }
 
-Json ReportJson(const ScoreReport& report, double tolerance) {
+Json ReportJson(const ScoreReport& report) {
   Json json;
-  json["tolerance"] = tolerance;
+  json["tolerance"] = report.tolerance;
+  json["logit_spread"] = report.logit_spread;
   json["next"] = CountsJson(report.next);
   json["mtp"] = CountsJson(report.mtp);
   json["largest_logit_difference"] = report.largest_logit_difference;
@@ -60,7 +60,7 @@ Json ReportJson(const ScoreReport& report, double tolerance) {
         {{"case", d.case_name},
          {"head", d.is_mtp ? "mtp" : "next"},
          {"position", d.position},
-         {"margin", std::isnan(d.margin) ? Json(nullptr) : Json(d.margin)},
+         {"margin", d.margin},
          {"expected", d.expected},
          {"got", d.got},
          {"near_tie", d.is_near_tie}});
@@ -88,7 +88,8 @@ int ScoreCommand(const Options& options) {
   HiddenReference hidden;
   if (!options.oracle.empty()) oracle = ParseOracle(ReadTextFile(options.oracle));
   if (!options.hidden.empty()) hidden = ReadHiddenReference(options.hidden);
-  const double tolerance = options.is_given("tolerance") ? options.tolerance : 2 * kLogitTolerance;
+  std::optional<double> tolerance;
+  if (options.is_given("tolerance")) tolerance = options.tolerance;
   const OpenedModel model = OpenModel(options, oracle.has_mtp());
 
   Json json;
@@ -110,9 +111,9 @@ int ScoreCommand(const Options& options) {
     }
     passes = report.passes();
     if (options.json) {
-      json.update(ReportJson(report, tolerance));
+      json.update(ReportJson(report));
     } else {
-      PrintReport(report, tolerance);
+      PrintReport(report);
     }
   }
   if (options.json) fmt::print("{}\n", json.dump(2));

@@ -116,7 +116,7 @@ constexpr OptionSpec kOptions[] = {
      "size]: the residual stream before each layer, after the last one (where there are layers + "
      "2) and after the final norm. A table of relative L2 differences is printed."},
     {"tolerance", 0, &Options::tolerance, "X", "logits", 0, 1e6, "", Bits({Command::kScore}),
-     "twice the bound on a logit's error of docs/numerics.md",
+     "derived from the logits, see docs/numerics.md",
      "Where the reference's first and second logit are closer than this, the other token may "
      "come out first; each such position is listed."},
     {"skills", 0, &Options::skills, "LIST", "", 0, 0, "", Bits({Command::kEval}), "all",

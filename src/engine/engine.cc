@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
@@ -35,6 +36,15 @@ struct Shared {
   ResidualTap tap;
 };
 
+MtpToken Largest(std::span<const float> logits) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  float second = -std::numeric_limits<float>::infinity();
+  for (auto it = logits.begin(); it != logits.end(); ++it) {
+    if (it != best) second = std::max(second, *it);
+  }
+  return {int32_t(best - logits.begin()), *best - second};
+}
+
 class EngineSequence : public Sequence {
  public:
   EngineSequence(Shared& shared, bool keep_hidden)
@@ -57,12 +67,12 @@ class EngineSequence : public Sequence {
     }
   }
 
-  std::vector<int32_t> MtpArgmax(int64_t first) override {
+  std::vector<MtpToken> MtpArgmax(int64_t first) override {
     if (!s_.weights.mtp) {
       throw Error(ErrorCode::kUnsupported, s_.options.model + " has no MTP layer loaded");
     }
     CHECK(keep_hidden_);
-    std::vector<int32_t> result;
+    std::vector<MtpToken> result;
     const int64_t chunk = s_.options.prefill_chunk, end = num_tokens() - 1;
     for (int64_t at = 0; at < end; at += chunk) {
       const int64_t n = std::min(chunk, end - at);
@@ -71,9 +81,9 @@ class EngineSequence : public Sequence {
       s_.logits.resize(size_t(n * s_.config.vocab_size));
       s_.forward->MtpLogits(0, n, s_.logits.data());
       for (int64_t i = 0; i < n; ++i) {
-        const float* row = s_.logits.data() + i * s_.config.vocab_size;
         if (at + i < first) continue;
-        result.push_back(int32_t(std::max_element(row, row + s_.config.vocab_size) - row));
+        result.push_back(Largest(std::span(s_.logits).subspan(
+            size_t(i * s_.config.vocab_size), size_t(s_.config.vocab_size))));
       }
     }
     return result;

@@ -99,9 +99,9 @@ class FakeSequence : public Sequence {
     return logits_;
   }
   // The fake MTP head proposes the token after next plus one.
-  std::vector<int32_t> MtpArgmax(int64_t first) override {
-    std::vector<int32_t> out;
-    for (int64_t i = first; i + 1 < num_tokens(); ++i) out.push_back(ids_[size_t(i) + 1]);
+  std::vector<MtpToken> MtpArgmax(int64_t first) override {
+    std::vector<MtpToken> out;
+    for (int64_t i = first; i + 1 < num_tokens(); ++i) out.push_back({ids_[size_t(i) + 1], 1.0f});
     return out;
   }
   void Truncate(int64_t num_tokens) override {
