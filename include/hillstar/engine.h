@@ -53,6 +53,12 @@ enum class LogitsMode { kNone, kLast, kAll };
 using ResidualTap =
     std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* values)>;
 
+// Called after the router of a MoE layer: for each token the score (with bias) of the last expert
+// that it chose minus that of the best expert that it did not: f32 [num_tokens] from position
+// `pos`.
+using RouterTap =
+    std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* gaps)>;
+
 struct MtpToken {
   int32_t id = 0;
   float margin = 0;  // its logit minus the next largest
@@ -86,7 +92,9 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual std::unique_ptr<Sequence> NewSequence(bool keep_hidden = false) = 0;
+  // Both for looking inside; an empty function takes the tap away. The results stay the same.
   virtual void SetResidualTap(ResidualTap tap) = 0;
+  virtual void SetRouterTap(RouterTap tap) = 0;
 
   virtual const ModelConfig& config() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;

@@ -26,12 +26,19 @@ int Dispatch(const CommandLine& line) {
   return 2;
 }
 
+// A report that did not arrive is a failure, also where the writes were buffered.
+int CheckOutput(int exit_code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
+  std::fputs("hillstar: standard output cannot be written\n", stderr);
+  return exit_code == 0 ? 1 : exit_code;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   try {
     const CommandLine line = ParseCommandLine(arguments);
-    if (line.help.empty()) return Dispatch(line);
+    if (line.help.empty()) return CheckOutput(Dispatch(line));
     std::fputs(line.help.c_str(), stdout);
-    return 0;
+    return CheckOutput(0);
   } catch (const Error& error) {
     std::fprintf(stderr, "hillstar: %s\n", error.what());
     return ExitCode(error.code());

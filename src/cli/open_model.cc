@@ -1,6 +1,7 @@
 #include "cli/open_model.h"
 
 #include <chrono>
+#include <filesystem>
 
 #include "cli/request.h"
 #include "cli/terminal.h"
@@ -10,8 +11,9 @@ namespace hillstar {
 
 OpenedModel OpenModel(const Options& options, bool load_mtp) {
   OpenedModel model;
-  model.is_built_in = options.model.empty();
-  model.folder = model.is_built_in ? BuiltInModel().string() : options.model;
+  model.folder = options.model.empty() ? BuiltInModel().string() : options.model;
+  std::error_code none;  // a folder that is not there is said by Open
+  model.is_built_in = std::filesystem::equivalent(model.folder, BuiltInModel(), none);
   const auto start = std::chrono::steady_clock::now();
   ProgressLine line("loading", ProgressLine::Unit::kBytes);
   model.engine = Engine::Open(EngineOptionsFrom(options, model.folder, load_mtp),

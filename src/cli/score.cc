@@ -238,8 +238,20 @@ std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReferenc
       }
     }
   });
+  // Smallest gap of a token's routers before each stage.
+  std::vector<std::vector<float>> gaps(size_t(reference.num_stages),
+                                       std::vector<float>(reference.ids.size(), 1.0f));
+  engine.SetRouterTap([&](int64_t layer, int64_t pos, int64_t count, const float* values) {
+    for (size_t stage = size_t(layer) + 1; stage < gaps.size(); ++stage) {
+      for (int64_t t = 0; t < count; ++t) {
+        float& gap = gaps[stage][size_t(pos + t)];
+        gap = std::min(gap, values[t]);
+      }
+    }
+  });
   engine.NewSequence()->Append(reference.ids, LogitsMode::kLast);
   engine.SetResidualTap({});
+  engine.SetRouterTap({});
 
   std::vector<HiddenDifference> result;
   for (int64_t stage = 0; stage < reference.num_stages; ++stage) {
@@ -260,6 +272,16 @@ std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReferenc
     std::ranges::nth_element(each, each.begin() + int64_t(each.size() / 2));
     row.median_token = each[each.size() / 2];
     row.relative_l2 = std::sqrt(all.difference / all.reference);
+    Sums rest;
+    for (size_t t = 0; t < sums[size_t(stage)].size(); ++t) {
+      if (double(gaps[size_t(stage)][t]) < row.median_token) {
+        ++row.num_near_ties;
+        continue;
+      }
+      rest.difference += sums[size_t(stage)][t].difference;
+      rest.reference += sums[size_t(stage)][t].reference;
+    }
+    row.without_near_ties = std::sqrt(rest.difference / rest.reference);
     result.push_back(row);
   }
   return result;

@@ -13,8 +13,8 @@
 namespace hillstar {
 
 // How far the margin between two logits may move between this engine and a float32 implementation:
-// docs/numerics.md, "Against float32", derives it. logit_spread: root mean square, over positions, of
-// the logits' standard deviation.
+// docs/numerics.md, "Against float32", derives it. logit_spread: root mean square, over positions,
+// of the logits' standard deviation.
 double MarginTolerance(int64_t num_layers, double logit_spread);
 
 struct OracleCase {
@@ -88,6 +88,11 @@ struct HiddenDifference {
   // The same of single tokens: one whose selection of experts or positions differs at a near tie
   // stands out against the median.
   double median_token = 0;
+  // Over the tokens that no router before the stage sent to a near tie, and how many those leave
+  // out: there the last chosen and the first other expert are nearer than the score's own error (a
+  // quarter, the sigmoid's steepest slope, of the stage's median error).
+  double without_near_ties = 0;
+  int64_t num_near_ties = 0;
   double worst_token = 0;
   int64_t worst_position = 0;
 };

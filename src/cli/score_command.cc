@@ -16,11 +16,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void PrintHidden(const std::vector<HiddenDifference>& rows) {
-  fmt::print("{:<22} {:>12} {:>14} {:>12} {:>9}\n", "residual stream", "relative L2",
-             "median token", "worst token", "position");
+  fmt::print("{:<22} {:>11} {:>22} {:>13} {:>12} {:>9}\n", "residual stream", "relative L2",
+             "without near ties", "median token", "worst token", "position");
   for (const HiddenDifference& row : rows) {
-    fmt::print("{:<22} {:>12.2e} {:>14.2e} {:>12.2e} {:>9}\n", row.stage, row.relative_l2,
-               row.median_token, row.worst_token, row.worst_position);
+    const std::string rest =
+        fmt::format("{:.2e} (of {})", row.without_near_ties, row.num_near_ties);
+    fmt::print("{:<22} {:>11.2e} {:>22} {:>13.2e} {:>12.2e} {:>9}\n", row.stage, row.relative_l2,
+               rest, row.median_token, row.worst_token, row.worst_position);
   }
 }
 
@@ -56,14 +58,13 @@ Json ReportJson(const ScoreReport& report) {
   json["largest_logit_difference"] = report.largest_logit_difference;
   json["differences"] = Json::array();
   for (const ScoreDifference& d : report.differences) {
-    json["differences"].push_back(
-        {{"case", d.case_name},
-         {"head", d.is_mtp ? "mtp" : "next"},
-         {"position", d.position},
-         {"margin", d.margin},
-         {"expected", d.expected},
-         {"got", d.got},
-         {"near_tie", d.is_near_tie}});
+    json["differences"].push_back({{"case", d.case_name},
+                                   {"head", d.is_mtp ? "mtp" : "next"},
+                                   {"position", d.position},
+                                   {"margin", d.margin},
+                                   {"expected", d.expected},
+                                   {"got", d.got},
+                                   {"near_tie", d.is_near_tie}});
   }
   json["passes"] = report.passes();
   return json;
@@ -72,8 +73,13 @@ Json ReportJson(const ScoreReport& report) {
 Json HiddenJson(const std::vector<HiddenDifference>& rows) {
   Json json = Json::array();
   for (const HiddenDifference& row : rows) {
-    json.push_back(
-        {{"stage", row.stage}, {"relative_l2", row.relative_l2}, {"worst_token", row.worst_token}});
+    json.push_back({{"stage", row.stage},
+                    {"relative_l2", row.relative_l2},
+                    {"without_near_ties", row.without_near_ties},
+                    {"num_near_ties", row.num_near_ties},
+                    {"median_token", row.median_token},
+                    {"worst_token", row.worst_token},
+                    {"worst_position", row.worst_position}});
   }
   return json;
 }

@@ -82,8 +82,8 @@ class EngineSequence : public Sequence {
       s_.forward->MtpLogits(0, n, s_.logits.data());
       for (int64_t i = 0; i < n; ++i) {
         if (at + i < first) continue;
-        result.push_back(Largest(std::span(s_.logits).subspan(
-            size_t(i * s_.config.vocab_size), size_t(s_.config.vocab_size))));
+        result.push_back(Largest(std::span(s_.logits).subspan(size_t(i * s_.config.vocab_size),
+                                                              size_t(s_.config.vocab_size))));
       }
     }
     return result;
@@ -191,6 +191,7 @@ class CpuEngine : public Engine {
     return std::make_unique<EngineSequence>(s_, keep_hidden);
   }
   void SetResidualTap(ResidualTap tap) override { s_.tap = std::move(tap); }
+  void SetRouterTap(RouterTap tap) override { s_.forward->SetRouterTap(std::move(tap)); }
 
   const ModelConfig& config() const override { return s_.config; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }

@@ -163,6 +163,7 @@ class FakeEngine : public Engine {
     return std::make_unique<FakeSequence>(model_, tokenizer_.vocab_size(), context_tokens_);
   }
   void SetResidualTap(ResidualTap tap) override { tap_ = std::move(tap); }
+  void SetRouterTap(RouterTap) override {}
   const ModelConfig& config() const override { return config_; }
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   const ChatFormat& chat_format() const override { return chat_format_; }

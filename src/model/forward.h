@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "hillstar/engine.h"
 #include "kv/sequence_kv.h"
 #include "model/config.h"
 #include "model/weights.h"
@@ -43,6 +44,8 @@ class ForwardPass {
            const std::atomic<bool>* cancel, const LayerTap& tap);
   const float* residual() const { return w_.x; }
 
+  void SetRouterTap(RouterTap tap) { router_tap_ = std::move(tap); }
+
   // Logits of rows [first, first + count) of residual(): f32 [count, vocab].
   void Logits(int64_t first, int64_t count, float* out);
 
@@ -66,7 +69,8 @@ class ForwardPass {
   void AttendAndProject(const AttentionWeights& attention, int64_t layer);
   // moe.cc
   void DenseMlp(const MlpWeights& mlp);
-  void MixtureOfExperts(const MoeWeights& moe);
+  void MixtureOfExperts(const MoeWeights& moe, int64_t layer);
+  void TapRouter(const MoeWeights& moe, int64_t layer) const;
   void GroupByExpert(int64_t num_experts);
   void RoutedExperts(const MoeWeights& moe);
   // forward.cc
@@ -98,6 +102,7 @@ class ForwardPass {
   std::vector<int64_t> positions_;
   std::vector<float> cos_, sin_;  // [T, rope / 2]
   std::vector<PageTable> pages_;
+  RouterTap router_tap_;
   std::vector<int32_t> expert_begin_;  // [experts + 1]: first slot of each
 };
 

@@ -14,7 +14,7 @@ void ForwardPass::Layer(const LayerWeights& layer, int64_t index) {
   if (layer.dense) {
     DenseMlp(*layer.dense);
   } else {
-    MixtureOfExperts(*layer.moe);
+    MixtureOfExperts(*layer.moe, index);
   }
   CheckFinite(index);
 }

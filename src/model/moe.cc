@@ -1,8 +1,10 @@
 // The second half of a layer: a dense MLP, or routed experts and a shared one.
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "model/forward.h"
+#include "numerics/elementary.h"
 
 namespace hillstar {
 
@@ -14,7 +16,7 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp) {
   ops_.AddRows(w_.x, w_.out, num_tokens(), c_.hidden_size);
 }
 
-void ForwardPass::MixtureOfExperts(const MoeWeights& moe) {
+void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
   ops_.FloatLinear({moe.router, w_.normed, c_.hidden_size, num_tokens(), 0, c_.num_experts,
                     w_.router_logits, c_.num_experts});
   RouterChoice choice;
@@ -28,12 +30,27 @@ void ForwardPass::MixtureOfExperts(const MoeWeights& moe) {
   choice.weights = w_.expert_weights;
   ops_.Choose(choice, num_tokens());
   ops_.Finish();
+  if (router_tap_) TapRouter(moe, layer);
   GroupByExpert(c_.num_experts);
   RoutedExperts(moe);
   const bool has_shared = c_.num_shared_experts > 0;
   ops_.Mix({w_.expert_rows, w_.slots, w_.expert_weights, c_.num_experts_per_token,
             has_shared ? w_.out : nullptr},
            num_tokens(), c_.hidden_size, w_.x);
+}
+
+void ForwardPass::TapRouter(const MoeWeights& moe, int64_t layer) const {
+  std::vector<float> gaps, scores(size_t(c_.num_experts));
+  for (int64_t t = 0; t < num_tokens(); ++t) {
+    const float* logits = w_.router_logits + t * c_.num_experts;
+    for (int64_t e = 0; e < c_.num_experts; ++e) {
+      scores[size_t(e)] = Sigmoid(logits[e]) + moe.router_bias[e];
+    }
+    std::sort(scores.begin(), scores.end(), std::greater<float>());
+    const size_t chosen = size_t(c_.num_experts_per_token);
+    gaps.push_back(chosen < scores.size() ? scores[chosen - 1] - scores[chosen] : 1.0f);
+  }
+  router_tap_(layer, step_.positions[0], num_tokens(), gaps.data());
 }
 
 // Gives every (token, rank) a row so that an expert's rows lie together, in order of tokens.
