@@ -10,7 +10,7 @@
 # DEMO=FOLDER     the demo model's checkpoint with its reference outputs; tests that need it skip
 #                 without it
 
-DEMO ?= $(abspath $(wildcard ../shared/demo-model))
+DEMO ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
 
@@ -23,6 +23,7 @@ all:
 	@tools/setup.sh check build
 	@$(call configure,release)
 	@cmake --build build -j $(JOBS) --target hillstar
+	@echo "build/hillstar is ready. Try: build/hillstar chat"
 
 chat:
 	@tools/setup.sh install build
@@ -31,6 +32,7 @@ chat:
 	@build/hillstar chat
 
 check:
+	@[ -n "$(DEMO)" ] || echo "Without DEMO=FOLDER the tests on the demo model's checkpoint are skipped."
 	@tools/setup.sh install test
 	@tools/setup.sh npm
 	@$(call configure,release)

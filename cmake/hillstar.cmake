@@ -5,9 +5,10 @@ function(hillstar_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
-# hillstar_test(NAME SOURCES ... DEPS ... [TIMEOUT SECONDS]): a GoogleTest program under label cpu.
+# hillstar_test(NAME [NEEDS_DEMO] SOURCES ... DEPS ... [TIMEOUT SECONDS]): a GoogleTest program under
+# label cpu. NEEDS_DEMO: all of it needs the demo checkpoint, and ctest shall say so when it is skipped.
 function(hillstar_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NEEDS_DEMO" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT BUILD_TESTING)
     return()
   endif()
@@ -22,6 +23,9 @@ function(hillstar_test name)
     HILLSTAR_BINARY="$<$<TARGET_EXISTS:hillstar>:$<TARGET_FILE:hillstar>>")
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS cpu TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_NEEDS_DEMO)  # skipped tests must not count as passed
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  endif()
 endfunction()
 
 # hillstar_fuzzer(NAME SOURCES ... DEPS ...): a libFuzzer program, built with HILLSTAR_FUZZ only.

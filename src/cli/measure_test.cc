@@ -46,16 +46,18 @@ TEST(Score, CountsEqualNearAndDifferentPositions) {
   EXPECT_FALSE(ScoreOracle(engine, oracle, 0.0001, {}).passes());
 }
 
-TEST(Score, AnMtpDifferenceWithoutMarginFails) {
+TEST(Score, AnMtpDifferenceIsJudgedByOurMarginWhereNoneIsGiven) {
   FakeEngine engine(CountingModel());
   std::string text = kOracle;
   text.replace(text.find("\"mtp_argmax\":[2,3"), 17, "\"mtp_argmax\":[2,7");
-  const ScoreReport report = ScoreOracle(engine, ParseOracle(text), 1000, {});
-  EXPECT_TRUE(report.next.passes());
+  // The fake engine's margin of every MTP token is 1.
+  EXPECT_TRUE(ScoreOracle(engine, ParseOracle(text), 1.5, {}).mtp.passes());
+  const ScoreReport report = ScoreOracle(engine, ParseOracle(text), 0.5, {});
+  EXPECT_FALSE(report.mtp.passes());
   EXPECT_FALSE(report.passes());
   ASSERT_EQ(report.differences.size(), 2u);
   EXPECT_TRUE(report.differences[0].is_mtp);
-  EXPECT_TRUE(std::isnan(report.differences[0].margin));
+  EXPECT_EQ(report.differences[0].margin, 1.0);
 }
 
 TEST(Score, RefusesDamagedOracles) {

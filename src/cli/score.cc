@@ -126,6 +126,45 @@ double ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {
   return variance;
 }
 
+// Sums of squares of a token at a stage: of the difference and of the reference.
+struct Sums {
+  double difference = 0, reference = 0;
+
+  double relative() const { return std::sqrt(difference / reference); }
+  void Add(const Sums& other) {
+    difference += other.difference;
+    reference += other.reference;
+  }
+};
+
+// gaps: the smallest of each token's routers before the stage.
+HiddenDifference SummariseStage(const std::string& stage, const std::vector<Sums>& sums,
+                                const std::vector<float>& gaps) {
+  HiddenDifference row;
+  row.stage = stage;
+  Sums all, rest;
+  std::vector<double> each;
+  for (const Sums& s : sums) {
+    all.Add(s);
+    each.push_back(s.relative());
+  }
+  const auto worst = std::ranges::max_element(each);
+  row.worst_position = worst - each.begin();
+  row.worst_token = *worst;
+  std::ranges::nth_element(each, each.begin() + int64_t(each.size() / 2));
+  row.median_token = each[each.size() / 2];
+  row.relative_l2 = all.relative();
+  for (size_t t = 0; t < sums.size(); ++t) {
+    if (double(gaps[t]) < row.median_token) {
+      ++row.num_near_ties;
+    } else {
+      rest.Add(sums[t]);
+    }
+  }
+  row.without_near_ties = rest.relative();
+  return row;
+}
+
 }  // namespace
 
 bool Oracle::has_mtp() const {
@@ -219,10 +258,6 @@ std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReferenc
                     reference.num_stages, reference.hidden_size, num_layers, num_layers + 1,
                     num_layers + 2, hidden));
   }
-  // Sums of squares: of the difference and of the reference, a stage and token.
-  struct Sums {
-    double difference = 0, reference = 0;
-  };
   std::vector<std::vector<Sums>> sums(size_t(reference.num_stages),
                                       std::vector<Sums>(reference.ids.size()));
   engine.SetResidualTap([&](int64_t layer, int64_t pos, int64_t count, const float* values) {
@@ -255,34 +290,10 @@ std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReferenc
 
   std::vector<HiddenDifference> result;
   for (int64_t stage = 0; stage < reference.num_stages; ++stage) {
-    HiddenDifference row;
-    row.stage = stage < num_layers                 ? fmt::format("before layer {}", stage)
-                : stage + 1 < reference.num_stages ? "after the last layer"
-                                                   : "after the final norm";
-    Sums all;
-    std::vector<double> each;
-    for (const Sums& s : sums[size_t(stage)]) {
-      all.difference += s.difference;
-      all.reference += s.reference;
-      each.push_back(std::sqrt(s.difference / s.reference));
-    }
-    const auto worst = std::ranges::max_element(each);
-    row.worst_position = worst - each.begin();
-    row.worst_token = *worst;
-    std::ranges::nth_element(each, each.begin() + int64_t(each.size() / 2));
-    row.median_token = each[each.size() / 2];
-    row.relative_l2 = std::sqrt(all.difference / all.reference);
-    Sums rest;
-    for (size_t t = 0; t < sums[size_t(stage)].size(); ++t) {
-      if (double(gaps[size_t(stage)][t]) < row.median_token) {
-        ++row.num_near_ties;
-        continue;
-      }
-      rest.difference += sums[size_t(stage)][t].difference;
-      rest.reference += sums[size_t(stage)][t].reference;
-    }
-    row.without_near_ties = std::sqrt(rest.difference / rest.reference);
-    result.push_back(row);
+    const std::string name = stage < num_layers ? fmt::format("before layer {}", stage)
+                             : stage + 1 < reference.num_stages ? "after the last layer"
+                                                                : "after the final norm";
+    result.push_back(SummariseStage(name, sums[size_t(stage)], gaps[size_t(stage)]));
   }
   return result;
 }

@@ -89,8 +89,9 @@ struct HiddenDifference {
   // stands out against the median.
   double median_token = 0;
   // Over the tokens that no router before the stage sent to a near tie, and how many those leave
-  // out: there the last chosen and the first other expert are nearer than the score's own error (a
-  // quarter, the sigmoid's steepest slope, of the stage's median error).
+  // out: there the last chosen and the first other expert are nearer than four standard deviations
+  // of the score's own error (a quarter, the sigmoid's steepest slope, of the stage's median
+  // error).
   double without_near_ties = 0;
   int64_t num_near_ties = 0;
   double worst_token = 0;

@@ -34,6 +34,7 @@ void PrintReport(const ScoreReport& report) {
   }
   fmt::print("tolerance of a margin {:.2g}, largest difference of a top logit {:.2e}\n",
              report.tolerance, report.largest_logit_difference);
+  if (!report.mtp.passes()) fmt::print("FAILED: positions of the MTP head differ\n");
   if (report.mtp.positions > 0) {
     fmt::print("MTP: {} of {} positions equal, {} near ties differ\n", report.mtp.equal,
                report.mtp.positions, report.mtp.near_ties);

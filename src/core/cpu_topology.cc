@@ -15,7 +15,10 @@ int NumUsableCores() {
     if (hwloc_get_cpubind(topology, allowed, HWLOC_CPUBIND_PROCESS) != 0) {
       hwloc_bitmap_copy(allowed, hwloc_topology_get_allowed_cpuset(topology));
     }
-    cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, allowed, HWLOC_OBJ_CORE);
+    // A core counts as soon as one of its hardware threads is allowed.
+    if (hwloc_topology_restrict(topology, allowed, 0) == 0) {
+      cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+    }
     hwloc_bitmap_free(allowed);
   }
   hwloc_topology_destroy(topology);

@@ -170,7 +170,7 @@ constexpr CommandSpec kCommands[] = {
      "Runs every case of the reference through the model, teacher-forced, and compares the most "
      "likely token at every position. Ends with one line such as `1590 of 1590 positions equal, 0 "
      "near ties differ` and with exit code 0 only if every position whose margin exceeds the "
-     "tolerance is equal.",
+     "tolerance is equal, those of the MTP head among them.",
      "hillstar score -m CHECKPOINT --oracle oracle.json"},
     {Command::kEval, "eval", "FILE.jsonl", 1, 1, "measure exact answers and answer likelihood",
      "FILE.jsonl holds one object a line with `skill`, `prompt` and `answer`. Prints, for each "

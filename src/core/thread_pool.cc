@@ -1,6 +1,10 @@
 #include "core/thread_pool.h"
 
+#include <string>
+#include <system_error>
+
 #include "core/check.h"
+#include "hillstar/error.h"
 
 namespace hillstar {
 namespace {
@@ -18,10 +22,20 @@ void Pause() {
 
 ThreadPool::ThreadPool(int num_threads) {
   CHECK(num_threads >= 1);
-  for (int w = 1; w < num_threads; ++w) workers_.emplace_back([this, w] { WorkerLoop(w); });
+  try {
+    for (int w = 1; w < num_threads; ++w) workers_.emplace_back([this, w] { WorkerLoop(w); });
+  } catch (const std::system_error&) {
+    const size_t started = workers_.size() + 1;
+    Stop();
+    throw Error(ErrorCode::kBudget, "only " + std::to_string(started) + " of " +
+                                        std::to_string(num_threads) +
+                                        " threads could be started (--threads)");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { Stop(); }
+
+void ThreadPool::Stop() {
   stop_.store(true);
   epoch_.fetch_add(1);
   {
@@ -50,7 +64,7 @@ void ThreadPool::Dispatch(int64_t num_items, Call call, const void* fn) {
   }
 }
 
-void ThreadPool::DoItems(uint64_t epoch, int worker) {
+void ThreadPool::DoItems(uint64_t epoch, int worker) noexcept {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   while ((ticket >> 32) == (epoch & 0xffffffffu)) {
     const int64_t remaining = int64_t(ticket & 0xffffffffu);

@@ -6,8 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -16,7 +14,8 @@ namespace hillstar {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int num_threads);  // >= 1, the caller included
+  // num_threads >= 1, the caller included. Errors: kBudget if the system gives no more threads.
+  explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -40,7 +39,8 @@ class ThreadPool {
   using Call = void (*)(const void*, int64_t, int);
   void Dispatch(int64_t num_items, Call call, const void* fn);
   void WorkerLoop(int worker);
-  void DoItems(uint64_t epoch, int worker);
+  void Stop();
+  void DoItems(uint64_t epoch, int worker) noexcept;  // an item that throws ends the program
 
   std::vector<std::thread> workers_;
   // Published by `ticket_`; stable while an item of its epoch is not done.

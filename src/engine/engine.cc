@@ -64,6 +64,9 @@ class EngineSequence : public Sequence {
       Truncate(int64_t(before));
       failed_ = e.code() == ErrorCode::kNonFinite;
       throw;
+    } catch (...) {
+      Truncate(int64_t(before));
+      throw;
     }
   }
 
@@ -175,13 +178,14 @@ class CpuEngine : public Engine {
     tokenizer_ = Tokenizer::FromJson(files.tokenizer);
     chat_format_ = ChatFormat::Create(files.chat_template, files.tokenizer_config);
     ReadSamplingDefaults(files.generation_config);
-    memory_ = PlanMemory(*source, s_.context_tokens, s_.options.prefill_chunk);
+    const int threads = ResolveThreads(options);
+    memory_ = PlanMemory(*source, s_.context_tokens, s_.options.prefill_chunk, threads);
     summary_ = DescribeFormats(source->table());
     bytes_per_token_ = WeightBytesPerToken(*source);
 
-    const int threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
     s_.weights = LoadWeights(*source, s_.budget, threads, progress);
-    s_.ops = std::make_unique<CpuOps>(kernels, threads, s_.context_tokens, s_.budget);
+    s_.ops = std::make_unique<CpuOps>(kernels, threads, s_.budget);
+    s_.ops->Prepare(OpsLimits(s_.config, s_.context_tokens));
     s_.forward =
         std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops, s_.options.prefill_chunk);
     s_.kv_shape = ForwardPass::MakeKvShape(s_.config, s_.weights);
@@ -211,6 +215,13 @@ class CpuEngine : public Engine {
   SamplingDefaults sampling_defaults() const override { return sampling_; }
 
  private:
+  static int ResolveThreads(const EngineOptions& options) {
+    if (options.num_threads < 0) {
+      throw Error(ErrorCode::kUsage, fmt::format("{} threads cannot compute", options.num_threads));
+    }
+    return options.num_threads > 0 ? options.num_threads : NumUsableCores();
+  }
+
   static int64_t ResolveChunk(const EngineOptions& options) {
     if (options.prefill_chunk < 1 || options.prefill_chunk > kMaxPrefillChunk) {
       throw Error(ErrorCode::kUsage, fmt::format("a prefill chunk of {} tokens is outside 1..{}",

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
+#include "core/cpu_topology.h"
 #include "kv/sequence_kv.h"
 #include "model/workspace.h"
-#include "ops/attention/attention.h"
+#include "ops/cpu_ops.h"
 
 namespace hillstar {
 namespace {
@@ -45,7 +46,20 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
   return options.context_tokens;
 }
 
-MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t prefill_chunk) {
+Ops::Limits OpsLimits(const ModelConfig& c, int64_t context_tokens) {
+  Ops::Limits limits;
+  limits.max_row =
+      std::max({2 * c.hidden_size, c.intermediate_size, c.moe_intermediate_size,
+                c.shared_intermediate(), c.q_lora_rank, c.num_heads * c.v_dim, c.num_experts,
+                c.kv_lora_rank + c.qk_rope_dim, c.qk_dim(), c.index_head_dim});
+  limits.max_context = context_tokens;
+  limits.num_heads = c.num_heads;
+  limits.row = {c.kv_lora_rank, c.qk_rope_dim};
+  return limits;
+}
+
+MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t prefill_chunk,
+                      int num_threads) {
   const ModelConfig& c = source.config();
   const KvShape shape = ShapeOf(source);
   const uint64_t pages = uint64_t((context_tokens + kPageTokens - 1) / kPageTokens);
@@ -55,6 +69,7 @@ MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t
   plan.latent_kv = pages * uint64_t(shape.latent_page_bytes());
   plan.index_keys = pages * uint64_t(shape.index_page_bytes());
   plan.workspace = WorkspaceBytes(c, std::min(prefill_chunk, context_tokens)) +
+                   CpuOps::PreparedBytes(OpsLimits(c, context_tokens), num_threads) +
                    uint64_t(c.vocab_size) * sizeof(float);
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
   return plan;
@@ -62,7 +77,9 @@ MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t
 
 MemoryPlan PredictMemory(const EngineOptions& options) {
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
-  return PlanMemory(*source, ResolveContext(options, source->config()), options.prefill_chunk);
+  const int threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
+  return PlanMemory(*source, ResolveContext(options, source->config()), options.prefill_chunk,
+                    threads);
 }
 
 uint64_t WeightBytesPerToken(const ModelSource& source) {

@@ -39,7 +39,7 @@ struct KvRowLayout {
 // 264 bytes a token for 128 dimensions.
 inline constexpr int64_t kIndexPanelTokens = 16;
 struct IndexKeyLayout {
-  int64_t dim = 0;  // a multiple of 4
+  int64_t dim = 0;  // a multiple of 16
 
   constexpr int64_t plane_bytes() const { return dim * kIndexPanelTokens; }
   constexpr int64_t panel_bytes() const { return 2 * plane_bytes() + 4 * kIndexPanelTokens; }

@@ -19,6 +19,8 @@ void SequenceKv::Reserve(int64_t num_tokens) {
     HostBuffer latents(budget_, MemoryTag::kLatentKv, size_t(shape_.latent_page_bytes()));
     HostBuffer keys(budget_, MemoryTag::kIndexKeys, size_t(shape_.index_page_bytes()));
     uint8_t *latent = latents.data(), *key = keys.data();
+    buffers_.push_back(std::move(latents));
+    buffers_.push_back(std::move(keys));
     for (size_t layer = 0; layer < latent_pages_.size(); ++layer) {
       latent_pages_[layer].push_back(latent);
       latent += shape_.row.page_bytes();
@@ -26,8 +28,6 @@ void SequenceKv::Reserve(int64_t num_tokens) {
       index_pages_[layer].push_back(key);
       key += shape_.index.page_bytes();
     }
-    buffers_.push_back(std::move(latents));
-    buffers_.push_back(std::move(keys));
     ++num_pages_;
   }
 }

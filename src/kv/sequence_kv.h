@@ -29,7 +29,7 @@ class SequenceKv {
   SequenceKv(const KvShape& shape, MemoryBudget& budget);
 
   // Makes room for rows 0 .. num_tokens - 1; what exists stays where it is.
-  // Errors: kBudget; the object is then unchanged.
+  // Errors: kBudget; the pages made so far stay.
   void Reserve(int64_t num_tokens);
 
   PageTable latents(int64_t layer) const { return {latent_pages_[size_t(layer)].data()}; }

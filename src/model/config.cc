@@ -211,7 +211,7 @@ void ReadAttention(const Fields& fields, ModelConfig& config) {
   config.q_lora_rank = fields.Integer("q_lora_rank", 1, kMaxHidden);
   config.kv_lora_rank = fields.Integer("kv_lora_rank", 1, kMaxLatent);
   config.qk_nope_dim = fields.Integer("qk_nope_head_dim", 1, kMaxHeadDim);
-  config.qk_rope_dim = fields.Integer("qk_rope_head_dim", 2, kMaxHeadDim);
+  config.qk_rope_dim = fields.Integer("qk_rope_head_dim", 2, kMaxLatent);
   config.v_dim = fields.Integer("v_head_dim", 1, kMaxHeadDim);
   if (config.qk_rope_dim % 2 != 0) {
     fields.Wrong("qk_rope_head_dim", config.qk_rope_dim, "even");
@@ -317,6 +317,10 @@ void ReadIndexer(const Fields& fields, ModelConfig& config) {
   }
   config.index_head_dim = fields.Integer("index_head_dim", 1, kMaxIndexHeadDim);
   config.index_topk = fields.Integer("index_topk", 1, kMaxPositions);
+  if (config.index_head_dim % 16 != 0) {  // its planes are written in vectors of 16
+    Unserved(fmt::format("{} has index_head_dim {}; only multiples of 16 are served.",
+                         fields.where(), config.index_head_dim));
+  }
   if (config.qk_rope_dim > config.index_head_dim) {
     Bad(
         fmt::format("{} has qk_rope_head_dim {} above index_head_dim {}, whose first part it "

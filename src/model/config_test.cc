@@ -175,7 +175,8 @@ TEST(ModelConfig, FieldsAreCheckedAgainstEachOther) {
   ExpectRefused(bad, With("qk_rope_head_dim", 63), {"qk_rope_head_dim", "even"});
   ExpectRefused(bad, With("qk_head_dim", 255), {"qk_head_dim"});
   ExpectRefused(bad, With("qk_nope_head_dim", 1000), {"qk_nope_head_dim"});
-  ExpectRefused(bad, With("index_head_dim", 63), {"qk_rope_head_dim", "index_head_dim"});
+  ExpectRefused(bad, With("index_head_dim", 48), {"qk_rope_head_dim", "index_head_dim"});
+  ExpectRefused(ErrorCode::kUnsupported, With("index_head_dim", 100), {"index_head_dim 100"});
   ExpectRefused(bad, With("vocab_size", 154829), {"eos_token_id", "154829", "154828"});
   ExpectRefused(bad, With("eos_token_id", -1), {"eos_token_id"});
   ExpectRefused(bad, With("eos_token_id", "<|user|>"), {"eos_token_id"});

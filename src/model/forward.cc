@@ -55,7 +55,10 @@ void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
     if (cancel && cancel->load(std::memory_order_relaxed)) {
       throw Error(ErrorCode::kCancelled, "stopped on request");
     }
-    if (tap) tap(l, w_.x);
+    if (tap) {
+      ops_.Finish();
+      tap(l, w_.x);
+    }
     const LayerWeights& layer = weights_.layers[size_t(l)];
     if (l + 1 == num_layers && first_wanted > 0) {
       KeysOfLayer(layer, l);

@@ -1,13 +1,16 @@
 // Selection and attention on a CPU: how a step's tokens become pieces for the workers.
 #include <algorithm>
+#include <cmath>
 
+#include "core/check.h"
 #include "ops/cpu_ops.h"
 
 namespace hillstar {
 namespace {
 
-// Partial results that may wait for their merge at once; a step with more goes in rounds.
-constexpr int64_t kPartialBytes = int64_t{64} << 20;
+// Partial results that may wait for their merge at once; a step with more goes in rounds of at
+// least one token.
+constexpr int64_t kPartialBytes = int64_t{16} << 20;
 constexpr int64_t kPiecesPerWorker = 4;
 constexpr int64_t kMergesPerPiece = 32;
 
@@ -99,8 +102,8 @@ class CpuAttention {
     }
     partials_.resize(size_t(count));
     const int64_t latent = layout_.padded_latent();
-    float* values =
-        reinterpret_cast<float*>(ops_.PartialValues(size_t(count * latent) * sizeof(float)));
+    CHECK(size_t(count * latent) * sizeof(float) <= ops_.partial_values_.size());
+    float* values = reinterpret_cast<float*>(ops_.partial_values_.data());
     for (int64_t i = 0; i < count; ++i) partials_[size_t(i)].values = values + i * latent;
   }
 
@@ -166,6 +169,12 @@ class CpuAttention {
   std::vector<Piece> pieces_;
 };
 
+size_t CpuOps::PartialBytes(const Limits& limits) {
+  const int64_t splits = CeilDiv(limits.max_context, kSplitKeys);
+  const int64_t token = splits * limits.num_heads * limits.row.padded_latent() * int64_t{4};
+  return size_t(std::max(token, kPartialBytes));
+}
+
 void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
                     const KvRowLayout& layout, TokenPages pages, const Selection& selection,
                     float* out) {
@@ -189,11 +198,15 @@ void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t
     return s;
   };
   const auto select = [&](int64_t t, const float* scores, float* scratch) {
+    if (!std::all_of(scores, scores + step.positions[t] + 1,
+                     [](float v) { return std::isfinite(v); })) {
+      return NoteBad(t);  // the step fails; the order of a NaN would be undefined
+    }
     SelectTopK(scores, step.positions[t] + 1, selection.max_keys, scratch,
                selection.lists + t * selection.max_keys);
     selection.counts[t] = int32_t(selection.max_keys);
   };
-  const int64_t padded_context = RoundUp(max_context_, kPageTokens);
+  const int64_t padded_context = RoundUp(limits_.max_context, kPageTokens);
   const size_t scratch_bytes = size_t(2 * padded_context) * sizeof(float);
   const auto scratch = [&](int worker) {
     return reinterpret_cast<float*>(Scratch(worker, scratch_bytes));

@@ -80,10 +80,27 @@ ActivationPlanes WorkspaceMemory::AllocPlanes(int64_t rows, int64_t cols) {
   return p;
 }
 
-CpuOps::CpuOps(const CpuKernels& kernels, int num_threads, int64_t max_context,
-               MemoryBudget& budget)
-    : kernels_(kernels), pool_(num_threads), budget_(budget), max_context_(max_context) {
-  scratch_.resize(size_t(num_threads));
+CpuOps::CpuOps(const CpuKernels& kernels, int num_threads, MemoryBudget& budget)
+    : kernels_(kernels), pool_(num_threads), budget_(budget) {}
+
+size_t CpuOps::ScratchBytes(const Limits& limits) {
+  const size_t index_scores = 2 * size_t(RoundUp(limits.max_context, kPageTokens)) * sizeof(float);
+  const size_t row = 4 * size_t(RoundUp(limits.max_row, kGroup)) * sizeof(float);
+  return std::max({index_scores, row, LinearScratchBytes(limits.max_row),
+                   size_t(AttentionPanelBytes(limits.row))});
+}
+
+uint64_t CpuOps::PreparedBytes(const Limits& limits, int num_threads) {
+  return PartialBytes(limits) + uint64_t(num_threads) * ScratchBytes(limits);
+}
+
+void CpuOps::Prepare(const Limits& limits) {
+  limits_ = limits;
+  scratch_.clear();
+  for (int w = 0; w < pool_.num_threads(); ++w) {
+    scratch_.emplace_back(budget_, MemoryTag::kWorkspace, ScratchBytes(limits));
+  }
+  partial_values_ = HostBuffer(budget_, MemoryTag::kWorkspace, PartialBytes(limits));
 }
 
 uint8_t* CpuOps::Alloc(size_t num_bytes) {
@@ -94,18 +111,9 @@ uint8_t* CpuOps::Alloc(size_t num_bytes) {
 }
 
 uint8_t* CpuOps::Scratch(int worker, size_t num_bytes) {
-  HostBuffer& buffer = scratch_[size_t(worker)];
-  if (buffer.size() < num_bytes) {
-    buffer = HostBuffer(budget_, MemoryTag::kWorkspace, num_bytes);
-  }
+  const HostBuffer& buffer = scratch_[size_t(worker)];
+  CHECK(num_bytes <= buffer.size());
   return buffer.data();
-}
-
-uint8_t* CpuOps::PartialValues(size_t num_bytes) {
-  if (partial_values_.size() < num_bytes) {
-    partial_values_ = HostBuffer(budget_, MemoryTag::kWorkspace, num_bytes);
-  }
-  return partial_values_.data();
 }
 
 void CpuOps::NoteBad(int64_t token) {

@@ -14,8 +14,12 @@ namespace hillstar {
 
 class CpuOps : public Ops {
  public:
-  // `budget` outlives the object. max_context: the longest sequence whose keys are ever scored.
-  CpuOps(const CpuKernels& kernels, int num_threads, int64_t max_context, MemoryBudget& budget);
+  // `budget` outlives the object.
+  CpuOps(const CpuKernels& kernels, int num_threads, MemoryBudget& budget);
+
+  // Bytes that Prepare takes.
+  static uint64_t PreparedBytes(const Limits& limits, int num_threads);
+  void Prepare(const Limits& limits) override;
 
   std::string_view name() const override { return kernels_.level; }
   int num_threads() const { return pool_.num_threads(); }
@@ -53,10 +57,11 @@ class CpuOps : public Ops {
 
  private:
   friend class CpuAttention;
-  // Scratch of a worker, at least num_bytes, 64-byte aligned; valid until its next use.
+  static size_t ScratchBytes(const Limits& limits);
+  static size_t PartialBytes(const Limits& limits);
+  // Scratch of a worker, 64-byte aligned; valid until its next use. REQUIRES num_bytes within what
+  // Prepare took.
   uint8_t* Scratch(int worker, size_t num_bytes);
-  // Room for the partial results of a round of attention.
-  uint8_t* PartialValues(size_t num_bytes);
   void NoteBad(int64_t token);
   // Cuts the panels of some layers into pieces and runs the kernel on each.
   template <typename Slice>
@@ -65,7 +70,7 @@ class CpuOps : public Ops {
   const CpuKernels& kernels_;
   ThreadPool pool_;
   MemoryBudget& budget_;
-  int64_t max_context_;
+  Limits limits_;
   std::vector<HostBuffer> buffers_;
   std::vector<HostBuffer> scratch_;  // one a worker
   HostBuffer partial_values_;

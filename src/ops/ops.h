@@ -99,6 +99,15 @@ struct RowOwner {
 
 class Ops : public WorkspaceMemory {
  public:
+  // What the operations will be asked for; takes all memory that they need meanwhile, so that none
+  // of them allocates or fails. Must come first. Errors: kBudget.
+  struct Limits {
+    int64_t max_row = 0;      // floats of any row that an operation reads or writes
+    int64_t max_context = 0;  // positions of a sequence
+    int64_t num_heads = 0;
+    KvRowLayout row;
+  };
+  virtual void Prepare(const Limits& limits) = 0;
   virtual std::string_view name() const = 0;  // e.g. "avx512"
 
   // x[t] = row ids[t] of the table. x: f32 [T, cols].

@@ -35,7 +35,7 @@ struct AttentionQuery {
 //   per chunk of 64 keys: m' = max(m, scores); p = exp(score - m'); l = l * a + sum(p), a = exp(m -
 //   m'); w = p * key_latent_scale as two planes with one scale; values = fma(float(PlaneProduct(w,
 //   latents)), w_scale / 256, values * a). The first chunk starts without m, l and values.
-// A largest score that is not finite makes the sum NaN. The queries share one list, each seeing its
+// A score that is not finite makes the sum NaN. The queries share one list, each seeing its
 // first num_keys entries.
 //   list: int32, or null for positions first_key, first_key + 1, ...
 //   panels: scratch of PanelBytes(layout), 64-byte aligned, one a thread

@@ -80,6 +80,7 @@ Head MakeHead(const AttentionSplit& s, const AttentionQuery& q, int64_t head) {
 
 struct Scores {
   F32 v[kKeyVectors];
+  bool finite;
 };
 
 template <int kNumHeads, int kNumRows>
@@ -119,6 +120,9 @@ void ScoreChunk(const AttentionSplit& s, const ChunkPanels& c, const Head* heads
   for (; group < num_groups; ++group) ScoreGroups<kNumHeads, 1>(s, c, heads, group, scores);
   for (int h = 0; h < kNumHeads; ++h) {
     F32* v = scores[h].v;
+    F32 poison = Set(0.0f);  // NaN as soon as a score is not finite: a maximum would hide a NaN
+    for (int64_t g = 0; g < num_groups; ++g) poison = Add(poison, Sub(v[g], v[g]));
+    scores[h].finite = AllZero(poison);
     for (int64_t g = num_groups; g < kKeyVectors; ++g) v[g] = Set(-__builtin_inff());
     if (n % kLanes == 0) continue;
     float lanes[kLanes];
@@ -157,7 +161,7 @@ Weights Soften(const Scores& chunk, const ChunkPanels& c, bool first, AttentionP
   Store(before, Exp(Set(first ? 0.0f : out->largest - largest)));
   weights.decay = before[0];
   out->sum = first ? sum : __builtin_fmaf(out->sum, weights.decay, sum);
-  if (!__builtin_isfinite(largest)) out->sum = __builtin_nanf("");
+  if (!chunk.finite) out->sum = __builtin_nanf("");
   out->largest = largest;
   return weights;
 }

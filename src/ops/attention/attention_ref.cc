@@ -51,9 +51,11 @@ void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, in
   float score[kChunkKeys], p[kChunkKeys] = {}, w[kChunkKeys] = {};
   AttentionPartial& out = q.out[head];
   float largest = first == 0 ? -std::numeric_limits<float>::infinity() : out.largest;
+  bool finite = true;
   for (int64_t i = 0; i < n; ++i) {
     rows[i] = s.pages.row(layout, s.position(first + i));
     score[i] = Score(layout, q, head, rows[i]);
+    finite = finite && std::isfinite(score[i]);
     largest = std::max(largest, score[i]);
   }
   largest += 0.0f;  // +0 where zeros of both signs are the largest
@@ -67,7 +69,7 @@ void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, in
   w_scale *= 0x1p-8f;
   const float decay = first == 0 ? 0.0f : Exp(out.largest - largest);
   out.sum = first == 0 ? Sum64(p) : std::fma(out.sum, decay, Sum64(p));
-  if (!std::isfinite(largest)) out.sum = std::numeric_limits<float>::quiet_NaN();
+  if (!finite) out.sum = std::numeric_limits<float>::quiet_NaN();
   out.largest = largest;
   for (int64_t d = 0; d < layout.padded_latent(); ++d) {
     int8_t value_hi[kChunkKeys], value_lo[kChunkKeys];

@@ -13,7 +13,7 @@ namespace hillstar {
 //   w: f32 [heads], already / sqrt(heads)
 //   keys: panels of the pages; scores: f32, written for the whole panels [first_panel,
 //   first_panel + num_panels) at scores[16 * panel]
-// REQUIRES: dim % 4 == 0, dim <= 512. Synchronous, no allocation.
+// REQUIRES: dim % 16 == 0, dim <= 512. Synchronous, no allocation.
 // Numerics: docs/numerics.md, "Indexer". Source: DeepSeek-V3.2 report, section 2 (lightning
 // indexer), with GLM-5.2's scaling.
 struct IndexScoreSlice {
