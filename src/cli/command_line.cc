@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "cli/text_file.h"
 #include "cli/user_folders.h"
 
 namespace hillstar {
@@ -91,15 +92,9 @@ void ReadConfig(Command command, Options& options) {
   const bool is_named = options.is_given("config");
   const std::filesystem::path path =
       is_named ? std::filesystem::path(options.config) : UserConfigFile();
-  std::ifstream file(path);
-  if (!file) {
-    if (!is_named) return;
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("the configuration file {} cannot be read", path.string()));
-  }
-  std::stringstream text;
-  text << file.rdbuf();
-  ApplyConfigText(text.str(), path.string(), command, options);
+  std::error_code none;
+  if (!is_named && !std::filesystem::exists(path, none)) return;
+  ApplyConfigText(ReadTextFile(path), path.string(), command, options);
 }
 
 const CommandSpec& CommandNamed(const std::string& name) {
@@ -135,6 +130,14 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
   }
   CheckArguments(spec, line.options);
   ReadConfig(spec.command, line.options);
+  if (line.options.is_given("model") && line.options.model.empty()) {
+    throw Error(ErrorCode::kUsage, "--model is empty; leave it out for the built-in model");
+  }
+  for (const std::string& argument : line.options.arguments) {
+    if (argument.empty() && spec.command != Command::kRun) {
+      throw Error(ErrorCode::kUsage, fmt::format("{}: an argument is empty", spec.name));
+    }
+  }
   return line;
 }
 

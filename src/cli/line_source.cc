@@ -38,6 +38,7 @@ class TerminalSource : public LineSource {
   explicit TerminalSource(const std::filesystem::path& history_file)
       : history_file_(history_file), editor_(NewEditor()), history_(history_init()) {
     CHECK(editor_ != nullptr && history_ != nullptr);
+    el_set(editor_, EL_SIGNAL, 1);  // a signal that ends the program leaves the terminal as it was
     el_set(editor_, EL_CLIENTDATA, this);
     el_set(editor_, EL_PROMPT, &TerminalSource::Prompt);
     el_set(editor_, EL_EDITOR, "emacs");

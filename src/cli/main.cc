@@ -1,6 +1,8 @@
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -26,6 +28,15 @@ int Dispatch(const CommandLine& line) {
   return 2;
 }
 
+// Messages hold what files and users wrote: control characters must not reach a terminal.
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f) c = '?';
+  }
+  return text;
+}
+
 // A report that did not arrive is a failure, also where the writes were buffered.
 int CheckOutput(int exit_code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return exit_code;
@@ -40,14 +51,14 @@ int Main(const std::vector<std::string>& arguments) {
     std::fputs(line.help.c_str(), stdout);
     return CheckOutput(0);
   } catch (const Error& error) {
-    std::fprintf(stderr, "hillstar: %s\n", error.what());
+    std::fprintf(stderr, "hillstar: %s\n", Printable(error.what()).c_str());
     return ExitCode(error.code());
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr,
                  "hillstar: the system gave no more memory; a smaller --context needs less\n");
     return 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "hillstar: unexpected error: %s\n", error.what());
+    std::fprintf(stderr, "hillstar: unexpected error: %s\n", Printable(error.what()).c_str());
     return 1;
   }
 }
@@ -55,4 +66,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace hillstar
 
-int main(int argc, char** argv) { return hillstar::Main({argv + 1, argv + argc}); }
+int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit is then an error like others
+  return hillstar::Main({argv + 1, argv + argc});
+}

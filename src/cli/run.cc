@@ -1,4 +1,5 @@
 #include "cli/run.h"
+#include <sstream>
 
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 
 #include "cli/request.h"
 #include "cli/terminal.h"
+#include "hillstar/error.h"
 #include "model/config.h"
 
 namespace hillstar {
@@ -20,7 +22,12 @@ struct Prompt {
 std::string PromptText(const RunSession& session) {
   const std::string& argument = session.options.arguments[0];
   if (argument != "-") return argument;
-  std::string text{std::istreambuf_iterator<char>(session.in), {}};
+  std::stringstream all;
+  all << session.in.rdbuf();
+  std::string text = std::move(all).str();
+  if (text.empty()) {
+    throw Error(ErrorCode::kUsage, "standard input holds no prompt, or cannot be read");
+  }
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }

@@ -29,7 +29,7 @@ constexpr OptionSpec kOptions[] = {
      "Prints the command's help and ends."},
     {"config", 0, &Options::config, "FILE", "", 0, 0, "", kEveryCommand,
      "~/.config/hillstar/config where it exists",
-     "Reads defaults from FILE: lines of the form `name = value` with the names of this page, "
+     "Reads defaults from FILE: lines of the form `name = value` with the options' long names, "
      "'#' starts a comment. The command line wins over the file. A name that does not exist is "
      "an error; one that the command does not use is left out, so that one file serves all "
      "commands."},
@@ -48,7 +48,8 @@ constexpr OptionSpec kOptions[] = {
      "plain loops that define the arithmetic. All give the same bits."},
     {"context", 'c', &Options::context, "N", "tokens", 0, kMaxContext, "", kLoading,
      "0: the model's limit, at most 16384",
-     "The longest prompt and answer together. Memory for it is taken at the start."},
+     "The longest prompt and answer together. Memory for it is taken as it fills; `inspect` tells "
+     "beforehand how much that is."},
     {"prefill-chunk", 0, &Options::prefill_chunk, "N", "tokens", 1, 8192, "", kLoading, nullptr,
      "How many tokens of a prompt are computed in one step. A larger chunk is faster and needs "
      "more workspace; the results do not depend on it."},

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <mutex>
 
 #include "core/check.h"
+#include "hillstar/error.h"
 
 namespace hillstar {
 namespace {
@@ -152,6 +154,7 @@ class PanelReader {
     return int(count);
   }
   const float* rows() const { return rows_.data(); }
+  const std::vector<float>& values() const { return rows_; }
 
  private:
   int ReadOfHead(int64_t panel) {
@@ -186,6 +189,19 @@ class PanelReader {
   int64_t head_ = -1;
 };
 
+// Refuses values whose group would need a scale beyond f16.
+void CheckRange(WeightFormat format, const std::string& name, const std::vector<float>& values) {
+  constexpr float kLargestHalf = 65504.0f;
+  if (format != WeightFormat::kW4 && format != WeightFormat::kW8) return;
+  const float limit = kLargestHalf * (format == WeightFormat::kW4 ? 7.0f : 127.0f);
+  for (const float v : values) {
+    if (std::fabs(v) <= limit) continue;
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("tensor {} holds {:g}, beyond {:g}, the range of {}; w15 holds it",
+                            name, v, limit, WeightFormatName(format)));
+  }
+}
+
 struct ExpertMatrix {
   std::string source;
   int index;  // as ExpertPanelOffset's `matrix`
@@ -202,6 +218,7 @@ void PackExpertMatrix(const Checkpoint& checkpoint, const ExpertShape& shape,
     const int64_t count = std::min(job_panels * kPanelRows, matrix.rows - first);
     rows.resize(size_t(count * matrix.cols));
     checkpoint.ReadRows(matrix.source, first, count, rows.data());
+    CheckRange(shape.format, matrix.source, rows);
     for (int64_t r = 0; r < count; r += kPanelRows) {
       PackPanel(shape.format, rows.data() + r * matrix.cols,
                 int(std::min<int64_t>(kPanelRows, count - r)), matrix.cols,
@@ -288,6 +305,7 @@ void PackPanels(const Checkpoint& checkpoint, const TensorSpec& spec, int64_t fi
   PanelReader reader(checkpoint, spec);
   for (int64_t panel = first; panel < first + count; ++panel) {
     const int num_rows = reader.Read(panel);
+    CheckRange(spec.format, spec.source, reader.values());
     if (spec.format == WeightFormat::kF32) {
       const size_t bytes = size_t(num_rows) * size_t(spec.cols) * sizeof(float);
       std::memcpy(out, reader.rows(), bytes);
