@@ -1,0 +1,193 @@
+// The forward pass on tiny models of odd shapes: every level, thread count, cut of a prompt and mix
+// of sequences in a step gives the reference's logits, by memcmp.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <regex>
+
+#include "engine/memory_plan.h"
+#include "formats/container_test_files.h"
+#include "model/forward.h"
+#include "model/tiny_checkpoint_test_files.h"
+#include "ops/cpu_ops.h"
+
+namespace hillstar {
+namespace {
+
+// Fields of the tiny model's config.json and what they become.
+using Changes = std::vector<std::pair<std::string, std::string>>;
+
+std::string ConfigWith(const Changes& changes) {
+  std::string config = kTinyConfig;
+  for (const auto& [key, value] : changes) {
+    const std::regex field("\"" + key + "\": (\\[[^\\]]*\\]|[^,}]*)");
+    config = std::regex_replace(config, field, "\"" + key + "\": " + value);
+  }
+  return config;
+}
+
+class ForwardTest : public testing::Test {
+ protected:
+  static constexpr int64_t kLongest = 140;  // beyond the tiny model's index_topk, several pages
+
+  void Load(const Changes& changes) {
+    const std::string text = ConfigWith(changes);
+    const std::filesystem::path folder = temp_.path() / std::to_string(num_models_++);
+    const ModelConfig config = ParseModelConfig(text, "");
+    WriteTinyCheckpoint(folder, MakeTinyTensors(ListTensors(config, {}, true, true), 7), text);
+    const auto source = ModelSource::Open(folder.string(), "w15", true);
+    config_ = source->config();
+    weights_ = LoadWeights(*source, budget_, 1, {});
+    sequences_.clear();
+    for (int q = 0; q < 3; ++q) {
+      sequences_.emplace_back();
+      for (int i = 0; i < kLongest - 17 * q; ++i) {
+        sequences_.back().push_back((i * 7 + q * 11 + i * i) % int(config_.vocab_size));
+      }
+    }
+  }
+
+  // A backend and a forward pass over it.
+  struct Run {
+    Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens)
+        : ops(kernels, threads, budget),
+          shape(ForwardPass::MakeKvShape(test.config_, test.weights_)),
+          forward(Prepared(test), test.weights_, ops, max_tokens) {}
+
+    const ModelConfig& Prepared(const ForwardTest& test) {
+      ops.Prepare(OpsLimits(test.config_, kLongest));
+      return test.config_;
+    }
+    MemoryBudget budget;
+    CpuOps ops;
+    KvShape shape;
+    ForwardPass forward;
+  };
+
+  std::vector<float> Alone(const CpuKernels& kernels, int threads, int64_t chunk,
+                           const std::vector<int32_t>& ids) const {
+    Run run(*this, kernels, threads, chunk);
+    SequenceKv kv(run.shape, run.budget);
+    kv.Reserve(int64_t(ids.size()));
+    std::vector<float> logits(ids.size() * size_t(config_.vocab_size));
+    for (size_t at = 0; at < ids.size(); at += size_t(chunk)) {
+      std::vector<BatchToken> tokens;
+      for (size_t i = at; i < std::min(ids.size(), at + size_t(chunk)); ++i) {
+        tokens.push_back({ids[i], int64_t(i), &kv});
+      }
+      run.forward.Run(tokens, 0, nullptr, {});
+      run.forward.Logits(0, int64_t(tokens.size()),
+                         logits.data() + at * size_t(config_.vocab_size));
+    }
+    return logits;
+  }
+
+  // All sequences side by side, in steps of up to 39 tokens of each. Returns how many tokens'
+  // logits differ from `want`.
+  int Together(const CpuKernels& kernels, int threads,
+               const std::vector<std::vector<float>>& want) const {
+    Run run(*this, kernels, threads, 128);
+    std::vector<std::unique_ptr<SequenceKv>> kv;
+    for (const auto& ids : sequences_) {
+      kv.push_back(std::make_unique<SequenceKv>(run.shape, run.budget));
+      kv.back()->Reserve(int64_t(ids.size()));
+    }
+    const auto vocab = size_t(config_.vocab_size);
+    std::vector<size_t> done(sequences_.size());
+    uint32_t random = 1;
+    int num_different = 0;
+    while (true) {
+      std::vector<BatchToken> tokens;
+      std::vector<const float*> expected;
+      bool all_done = true;
+      for (size_t q = 0; q < sequences_.size(); ++q) {
+        random = random * 1664525u + 1013904223u;
+        for (size_t n = (random >> 16) % 40; n > 0 && done[q] < sequences_[q].size(); --n) {
+          expected.push_back(want[q].data() + done[q] * vocab);
+          tokens.push_back({sequences_[q][done[q]], int64_t(done[q]), kv[q].get()});
+          ++done[q];
+        }
+        all_done = all_done && done[q] == sequences_[q].size();
+      }
+      if (!tokens.empty()) {
+        run.forward.Run(tokens, 0, nullptr, {});
+        std::vector<float> logits(tokens.size() * vocab);
+        run.forward.Logits(0, int64_t(tokens.size()), logits.data());
+        for (size_t i = 0; i < tokens.size(); ++i) {
+          num_different += std::memcmp(&logits[i * vocab], expected[i], vocab * sizeof(float)) != 0;
+        }
+      }
+      if (all_done) return num_different;
+    }
+  }
+
+  void ExpectSameBitsEverywhere() const {
+    std::vector<std::vector<float>> want;
+    for (const auto& ids : sequences_) {
+      want.push_back(Alone(ChooseKernels("reference"), 1, kLongest, ids));
+    }
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      for (int threads : {1, 3}) {
+        for (int64_t chunk : {int64_t{1}, int64_t{17}, kLongest}) {
+          if (chunk == 1 && std::string(kernels->level) == "reference") continue;
+          const std::vector<float> got = Alone(*kernels, threads, chunk, sequences_[0]);
+          EXPECT_EQ(std::memcmp(got.data(), want[0].data(), got.size() * sizeof(float)), 0)
+              << kernels->level << ", " << threads << " threads, chunks of " << chunk;
+        }
+        EXPECT_EQ(Together(*kernels, threads, want), 0)
+            << kernels->level << ", " << threads << " threads, three sequences in a step";
+      }
+    }
+  }
+
+  TempFolder temp_;
+  int num_models_ = 0;
+  MemoryBudget budget_;
+  ModelConfig config_;
+  ModelWeights weights_;
+  std::vector<std::vector<int32_t>> sequences_;
+};
+
+TEST_F(ForwardTest, TheTinyModel) {
+  Load({});
+  ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, OneHeadAndOneExpert) {
+  Load({{"num_attention_heads", "1"},
+        {"n_routed_experts", "1"},
+        {"num_experts_per_tok", "1"},
+        {"kv_lora_rank", "32"}});
+  ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, EveryExpertChosenAndOneKeySelected) {
+  Load({{"num_experts_per_tok", "5"}, {"index_topk", "1"}});
+  ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, DimensionsOfOne) {
+  Load({{"v_head_dim", "1"},
+        {"qk_nope_head_dim", "1"},
+        {"qk_rope_head_dim", "2"},
+        {"kv_lora_rank", "1"},
+        {"q_lora_rank", "1"},
+        {"moe_intermediate_size", "1"},
+        {"hidden_size", "5"},
+        {"intermediate_size", "3"},
+        {"index_n_heads", "1"}});
+  ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, TheLargestLatentAndAnUnevenRope) {
+  Load({{"kv_lora_rank", "512"}, {"qk_rope_head_dim", "66"}, {"index_head_dim", "80"}});
+  ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, NoIndexer) {
+  Load({{"index_n_heads", "0"}});
+  ExpectSameBitsEverywhere();
+}
+
+}  // namespace
+}  // namespace hillstar
