@@ -64,20 +64,24 @@ double MeasureReadBandwidth(int num_threads, std::span<const std::span<const uin
   return best;
 }
 
-double MeasureWeightBandwidth(int num_threads, std::vector<std::span<const uint8_t>> weights) {
+std::vector<std::span<const uint8_t>> WeightsToRead(std::vector<std::span<const uint8_t>> weights) {
   uint64_t total = 0;
   for (std::span<const uint8_t>& part : weights) {
     part = part.first(std::min<uint64_t>(part.size(), kMostBytes - total));
     total += part.size();
   }
-  if (total >= kLeastBytes) return MeasureReadBandwidth(num_threads, weights, kPasses);
+  if (total < kLeastBytes) weights.clear();
+  return weights;
+}
+
+double MeasureBufferBandwidth(int num_threads) {
   const auto free_bytes = uint64_t(sysconf(_SC_AVPHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE));
   MemoryBudget budget;
   const HostBuffer buffer(budget, MemoryTag::kWorkspace,
                           std::clamp(free_bytes / 4, kPieceBytes, kLeastBytes));
   std::memset(buffer.data(), 1, buffer.size());
-  weights = {{buffer.data(), buffer.size()}};
-  return MeasureReadBandwidth(num_threads, weights, kPasses);
+  const std::vector<std::span<const uint8_t>> memory = {{buffer.data(), buffer.size()}};
+  return MeasureReadBandwidth(num_threads, memory, kPasses);
 }
 
 }  // namespace hillstar

@@ -13,9 +13,11 @@ namespace hillstar {
 double MeasureReadBandwidth(int num_threads, std::span<const std::span<const uint8_t>> memory,
                             int repeat);
 
-// The bound of a model's decode: reads the model's own weights, up to 4 GiB of them, since how fast
-// memory is depends on where it lies; where they would fit a cache, a buffer of 1 GiB (or a quarter
-// of the free memory) in their place.
-double MeasureWeightBandwidth(int num_threads, std::vector<std::span<const uint8_t>> weights);
+// At most 4 GiB of a model's weights: reading them is the bound of its decode, and how fast memory
+// is depends on where it lies. Empty if they would fit a cache.
+std::vector<std::span<const uint8_t>> WeightsToRead(std::vector<std::span<const uint8_t>> weights);
+
+// MeasureReadBandwidth of a buffer of 1 GiB, or a quarter of the free memory if that is less.
+double MeasureBufferBandwidth(int num_threads);
 
 }  // namespace hillstar

@@ -53,6 +53,7 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
   sequence.Append(context, LogitsMode::kLast);
   std::vector<double> rates;
   for (int64_t i = 0; i < plan.repeat; ++i) {
+    if (plan.beside_decode) plan.beside_decode();
     sequence.Truncate(num_context - 1);
     int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
     const auto start = Clock::now();
@@ -61,6 +62,7 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
     }
     rates.push_back(double(plan.decode_tokens) / SecondsSince(start));
   }
+  if (plan.beside_decode) plan.beside_decode();
   return RowOf(false, plan.decode_tokens, num_context, std::move(rates));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct BenchPlan {
   std::vector<int64_t> context_tokens;  // tokens before the decoded ones
   int64_t decode_tokens = 128;
   int64_t repeat = 5;
+  // Called before each decode measurement and after the last, or empty: what is measured there is
+  // measured in the same minutes.
+  std::function<void()> beside_decode;
 };
 
 struct BenchRow {

@@ -14,9 +14,6 @@ constexpr int kMaxTokens = 2;
 #endif
 constexpr int kVectorBytes = 64;
 constexpr int kQuads = kGroup / 4;
-// Weights of a single token stream from memory: this far ahead covers its latency, also where the
-// processor's own prefetching stops at the end of a page.
-constexpr int64_t kPrefetchBytes = 8192;
 constexpr int kWord = 4;  // inputs of a quad
 
 // The activations of kTokens tokens: where a quad of one token lies. A single token is read where
@@ -90,8 +87,6 @@ SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenBlock<kTokens>& x, in
   if constexpr (kTokens == 1) {
     I32 h = SetInt(0), l = SetInt(0);
     for (int q = 0; q < kQuads; q += 2) {
-      __builtin_prefetch(plane + q * kVectorBytes + kPrefetchBytes);
-      __builtin_prefetch(plane + (q + 1) * kVectorBytes + kPrefetchBytes);
       const Bytes a = LoadBytes(plane + q * kVectorBytes);
       const Bytes b = LoadBytes(plane + (q + 1) * kVectorBytes);
       high[0] = Dot4(high[0], a, Broadcast(x.hi(quad + q, 0)));
@@ -117,7 +112,6 @@ SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenBlock<kTokens>& x, 
                             I32* high, I32* low) {
   I32 h = SetInt(0), l = SetInt(0);  // second chains of a single token
   for (int q = 0; q < kQuads / 2; ++q) {
-    if constexpr (kTokens == 1) __builtin_prefetch(plane + q * kVectorBytes + kPrefetchBytes);
     const Bytes packed = LoadBytes(plane + q * kVectorBytes);
     const Bytes first = LowNibbles(packed), second = HighNibbles(packed);
     const int64_t at = quad + q, later = at + kQuads / 2;
