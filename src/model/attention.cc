@@ -36,6 +36,19 @@ std::vector<LinearSlice> ForwardPass::KeyProjections(const AttentionWeights& att
   return keys;
 }
 
+std::vector<LinearSlice> ForwardPass::HeadMatrices(const WeightView& w, int64_t head_rows,
+                                                   const ActivationPlanes& x, float* y) const {
+  std::vector<LinearSlice> heads;
+  for (int64_t h = 0; h < c_.num_heads; ++h) {
+    LinearSlice s = Matrix(AttentionWeights::Head(w, h, head_rows), x, y + h * head_rows);
+    s.x_first = h;
+    s.x_step = c_.num_heads;
+    s.y_stride = c_.num_heads * head_rows;
+    heads.push_back(s);
+  }
+  return heads;
+}
+
 void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
   ops_.AppendLatents(step_, w_.kv, attention.kv_a_norm, c_.lora_norm_eps, row_layout_,
                      LatentPages(layer));
@@ -53,16 +66,7 @@ void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
 
   const int64_t heads = c_.num_heads, token_stride = heads * c_.qk_dim();
   ops_.QuantiseHeads({w_.q, token_stride, c_.qk_dim()}, num_tokens(), heads, w_.nope_planes);
-  std::vector<LinearSlice> absorb;
-  for (int64_t h = 0; h < heads; ++h) {
-    LinearSlice s = Matrix(AttentionWeights::Head(attention.k_absorb, h, c_.kv_lora_rank),
-                           w_.nope_planes, w_.latents + h * c_.kv_lora_rank);
-    s.x_first = h;
-    s.x_step = heads;
-    s.y_stride = heads * c_.kv_lora_rank;
-    absorb.push_back(s);
-  }
-  ops_.Linear(absorb);
+  ops_.Linear(HeadMatrices(attention.k_absorb, c_.kv_lora_rank, w_.nope_planes, w_.latents));
   const QueryShape shape{heads, c_.qk_nope_dim, c_.qk_rope_dim, c_.kv_lora_rank};
   ops_.MakeQueries(step_, w_.latents, {w_.q + c_.qk_nope_dim, token_stride, c_.qk_dim()}, shape,
                    w_.queries);
@@ -80,16 +84,7 @@ void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t la
   const int64_t heads = c_.num_heads;
   ops_.Attend(step_, w_.queries, heads, row_layout_, LatentPages(layer), w_.selection, w_.latents);
   ops_.Quantise(w_.latents, num_tokens() * heads, w_.latent_planes, {heads});
-  std::vector<LinearSlice> values;
-  for (int64_t h = 0; h < heads; ++h) {
-    LinearSlice s = Matrix(AttentionWeights::Head(attention.v_absorb, h, c_.v_dim),
-                           w_.latent_planes, w_.values + h * c_.v_dim);
-    s.x_first = h;
-    s.x_step = heads;
-    s.y_stride = heads * c_.v_dim;
-    values.push_back(s);
-  }
-  ops_.Linear(values);
+  ops_.Linear(HeadMatrices(attention.v_absorb, c_.v_dim, w_.latent_planes, w_.values));
   ops_.Quantise(w_.values, num_tokens(), w_.value_planes);
   ops_.Linear(std::array{Matrix(attention.o, w_.value_planes, w_.out)});
 }

@@ -62,6 +62,9 @@ class ForwardPass {
   // attention.cc
   void Attention(const AttentionWeights& attention, int64_t layer);
   std::vector<LinearSlice> KeyProjections(const AttentionWeights& attention) const;
+  // y[t, head] = W_head x[t * heads + head], head_rows values each: one matrix a head.
+  std::vector<LinearSlice> HeadMatrices(const WeightView& w, int64_t head_rows,
+                                        const ActivationPlanes& x, float* y) const;
   void ProjectDown(const AttentionWeights& attention);
   void StoreKeys(const AttentionWeights& attention, int64_t layer);
   void ProjectQueries(const AttentionWeights& attention);
