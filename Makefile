@@ -64,5 +64,5 @@ tsan:
 fuzz:
 	@tools/setup.sh install fuzz
 	@$(call configure,fuzz)
-	@cmake --build build-fuzz -j $(JOBS)
+	@cmake --build build-fuzz -j $(JOBS) --target fuzzers
 	@tools/fuzz.sh build-fuzz $(FUZZ_SECONDS)

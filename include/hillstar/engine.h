@@ -106,6 +106,10 @@ class Engine {
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;
+  // Products of two bytes that a prompt of num_tokens asks for, and how many a second the threads
+  // do at most, measured now: for shares of a compute bound.
+  virtual double prompt_products(int64_t num_tokens) const = 0;
+  virtual double MeasurePeakProducts() = 0;
   // Where the weights lie, for measuring how fast that memory can be read.
   virtual std::vector<std::span<const uint8_t>> weight_memory() const = 0;
   // generation_config.json's sampling values or the documented defaults.

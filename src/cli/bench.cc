@@ -35,14 +35,16 @@ BenchRow RowOf(bool is_prefill, int64_t num_tokens, int64_t context_tokens,
   return {is_prefill, num_tokens, context_tokens, median, rates.front(), rates.back()};
 }
 
-BenchRow MeasurePrefill(Sequence& sequence, std::span<const int32_t> ids, int64_t repeat) {
+BenchRow MeasurePrefill(Sequence& sequence, std::span<const int32_t> ids, const BenchPlan& plan) {
   std::vector<double> rates;
-  for (int64_t i = 0; i < repeat; ++i) {
+  for (int64_t i = 0; i < plan.repeat; ++i) {
+    if (plan.beside_prefill) plan.beside_prefill();
     sequence.Truncate(0);
     const auto start = Clock::now();
     sequence.Append(ids, LogitsMode::kLast);
     rates.push_back(double(ids.size()) / SecondsSince(start));
   }
+  if (plan.beside_prefill) plan.beside_prefill();
   return RowOf(true, int64_t(ids.size()), 0, std::move(rates));
 }
 
@@ -121,7 +123,7 @@ std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
   sequence->Append(SpreadTokens(std::min<int64_t>(64, engine.context_tokens()), vocab),
                    LogitsMode::kLast);
   for (const int64_t tokens : plan.prompt_tokens) {
-    add(MeasurePrefill(*sequence, SpreadTokens(tokens, vocab), plan.repeat));
+    add(MeasurePrefill(*sequence, SpreadTokens(tokens, vocab), plan));
   }
   for (const int64_t tokens : plan.context_tokens) {
     // A sequence begins with at least one token.

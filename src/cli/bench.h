@@ -15,9 +15,9 @@ struct BenchPlan {
   std::vector<int64_t> context_tokens;  // tokens before the decoded ones
   int64_t decode_tokens = 128;
   int64_t repeat = 5;
-  // Called before each decode measurement and after the last, or empty: what is measured there is
-  // measured in the same minutes.
-  std::function<void()> beside_decode;
+  // Called before each measurement of prefill or decode and after the last, or empty: what is
+  // measured there is measured in the same minutes.
+  std::function<void()> beside_prefill, beside_decode;
 };
 
 struct BenchRow {

@@ -23,10 +23,13 @@ struct Measured {
   uint64_t peak_bytes = 0;
   double bandwidth = 0;  // bytes a second
   double bytes_per_token = 0;
+  double peak_products = 0;  // of two bytes a second
 
-  // Share of the speed at which the weights alone could be read.
-  double ShareOfBound(const BenchRow& row) const {
-    return row.median_rate * bytes_per_token / bandwidth;
+  // Tokens a second at which the weights alone could be read (decode), or the products of bytes
+  // alone could be done (prefill).
+  double Bound(const Engine& engine, const BenchRow& row) const {
+    if (!row.is_prefill) return bandwidth / bytes_per_token;
+    return double(row.num_tokens) * peak_products / engine.prompt_products(row.num_tokens);
   }
 };
 
@@ -40,17 +43,19 @@ void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
   fmt::print("{}: weights {}, {} threads, {}\n", model.folder, engine.weight_summary(),
              engine.num_threads(), engine.simd_level());
-  fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>10}\n", "", "tokens", "after", "tok/s",
-             "lowest to highest", "of bound");
+  fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>22}\n", "", "tokens", "after", "tok/s",
+             "lowest to highest", "share of bound");
   for (const BenchRow& row : m.rows) {
-    fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>10}\n",
+    const double bound = m.Bound(engine, row);
+    fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>22}\n",
                row.is_prefill ? "prefill" : "decode", row.num_tokens, row.context_tokens,
                row.median_rate, fmt::format("{:.1f} to {:.1f}", row.lowest_rate, row.highest_rate),
-               row.is_prefill ? "" : fmt::format("{:.1f} %", 100 * m.ShareOfBound(row)));
+               fmt::format("{:.1f} % of {:.1f}", 100 * row.median_rate / bound, bound));
   }
   fmt::print(
-      "read bandwidth {:.1f} GB/s; a decoded token reads {} of weights: bound {:.1f} tok/s\n",
-      m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token);
+      "bound of decode: {:.1f} GB/s of memory, {} of weights a token; of prefill: {:.0f} billion "
+      "products of bytes a second\n",
+      m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.peak_products / 1e9);
   fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
              m.load_seconds, m.load_bytes / m.load_seconds / 1e9);
   const uint64_t predicted = engine.memory().total();
@@ -73,12 +78,13 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
                {"context_tokens", row.context_tokens},
                {"tokens_per_second", row.median_rate},
                {"lowest", row.lowest_rate},
-               {"highest", row.highest_rate}};
-    if (!row.is_prefill) entry["share_of_bound"] = m.ShareOfBound(row);
+               {"highest", row.highest_rate},
+               {"bound", m.Bound(engine, row)}};
     json["rows"].push_back(std::move(entry));
   }
   json["read_bandwidth_bytes_per_second"] = m.bandwidth;
   json["weight_bytes_per_token"] = m.bytes_per_token;
+  json["peak_byte_products_per_second"] = m.peak_products;
   json["load_seconds"] = m.load_seconds;
   json["load_bytes"] = m.load_bytes;
   json["peak_bytes"] = m.peak_bytes;
@@ -106,7 +112,8 @@ int BenchCommand(const Options& options) {
   m.load_bytes = double(memory.dense_weights + memory.experts);
   m.bytes_per_token = double(model.engine->weight_bytes_per_token());
   // Large weights are read between the measurements of decode, so that both meet the same machine.
-  std::vector<double> passes;
+  std::vector<double> passes, peaks;
+  plan.beside_prefill = [&] { peaks.push_back(model.engine->MeasurePeakProducts()); };
   const auto weights = WeightsToRead(model.engine->weight_memory());
   if (!weights.empty()) {
     plan.beside_decode = [&] {
@@ -121,6 +128,7 @@ int BenchCommand(const Options& options) {
   m.peak_bytes = PeakResidentBytes();  // before the buffer counts that bandwidth may need
   m.bandwidth =
       passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : Median(passes);
+  m.peak_products = Median(peaks);
   if (options.json) {
     PrintJson(model, m);
   } else {

@@ -160,7 +160,7 @@ TEST(Eval, RefusesDamagedRowsByLine) {
 
 TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
   FakeEngine engine(CountingModel(), /*context_tokens=*/100);
-  BenchPlan plan{{16, 32}, {0, 64}, 8, 3, {}};
+  BenchPlan plan{{16, 32}, {0, 64}, 8, 3, {}, {}};
   const auto rows = MeasureSpeed(engine, plan, {});
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_TRUE(rows[0].is_prefill);

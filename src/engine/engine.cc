@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/cpu_topology.h"
 #include "engine/memory_plan.h"
+#include "engine/work_estimate.h"
 #include "hillstar/engine.h"
 #include "model/forward.h"
 #include "model/weights.h"
@@ -181,13 +182,13 @@ class CpuEngine : public Engine {
     const int threads = ResolveThreads(options);
     memory_ = PlanMemory(*source, s_.context_tokens, s_.options.prefill_chunk, threads);
     summary_ = DescribeFormats(source->table());
-    bytes_per_token_ = WeightBytesPerToken(*source);
+    work_ = WorkEstimate(*source);
 
     s_.weights = LoadWeights(*source, s_.budget, threads, progress);
     s_.ops = std::make_unique<CpuOps>(kernels, threads, s_.budget);
     s_.ops->Prepare(OpsLimits(s_.config, s_.context_tokens));
-    s_.forward =
-        std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops, s_.options.prefill_chunk);
+    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
+                                               s_.options.prefill_chunk, s_.context_tokens);
     s_.kv_shape = ForwardPass::MakeKvShape(s_.config, s_.weights);
   }
 
@@ -205,7 +206,11 @@ class CpuEngine : public Engine {
   std::string_view simd_level() const override { return s_.ops->name(); }
   std::string_view weight_summary() const override { return summary_; }
   MemoryPlan memory() const override { return memory_; }
-  uint64_t weight_bytes_per_token() const override { return bytes_per_token_; }
+  uint64_t weight_bytes_per_token() const override { return work_.weight_bytes_per_token(); }
+  double prompt_products(int64_t num_tokens) const override {
+    return work_.PromptProducts(num_tokens);
+  }
+  double MeasurePeakProducts() override { return s_.ops->MeasurePeakProducts(); }
   std::vector<std::span<const uint8_t>> weight_memory() const override {
     const HostBuffer& dense = s_.weights.dense_memory;
     std::vector<std::span<const uint8_t>> memory = {{dense.data(), dense.size()}};
@@ -246,7 +251,7 @@ class CpuEngine : public Engine {
   std::shared_ptr<const ChatFormat> chat_format_;
   MemoryPlan memory_;
   std::string summary_;
-  uint64_t bytes_per_token_ = 0;
+  WorkEstimate work_;
   SamplingDefaults sampling_{1.0f, 0.95f};
 };
 

@@ -173,6 +173,8 @@ class FakeEngine : public Engine {
   std::string_view weight_summary() const override { return "none"; }
   MemoryPlan memory() const override { return {}; }
   uint64_t weight_bytes_per_token() const override { return 1000; }
+  double prompt_products(int64_t num_tokens) const override { return 100.0 * double(num_tokens); }
+  double MeasurePeakProducts() override { return 1e12; }
   std::vector<std::span<const uint8_t>> weight_memory() const override { return {}; }
   SamplingDefaults sampling_defaults() const override { return {0.0f, 1.0f}; }
   const ResidualTap& tap() const { return tap_; }

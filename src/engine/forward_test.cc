@@ -52,7 +52,7 @@ class ForwardTest : public testing::Test {
     Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens)
         : ops(kernels, threads, budget),
           shape(ForwardPass::MakeKvShape(test.config_, test.weights_)),
-          forward(Prepared(test), test.weights_, ops, max_tokens) {}
+          forward(Prepared(test), test.weights_, ops, max_tokens, kLongest) {}
 
     const ModelConfig& Prepared(const ForwardTest& test) {
       ops.Prepare(OpsLimits(test.config_, kLongest));

@@ -82,19 +82,4 @@ MemoryPlan PredictMemory(const EngineOptions& options) {
                     threads);
 }
 
-uint64_t WeightBytesPerToken(const ModelSource& source) {
-  const ModelConfig& c = source.config();
-  const std::string mtp = fmt::format("layers.{}.", c.num_layers);
-  uint64_t bytes = 0;
-  for (const TensorSpec& spec : source.table().dense) {
-    if (spec.name == "embed" || spec.name.starts_with(mtp)) continue;
-    bytes += spec.num_bytes();
-  }
-  for (const ExpertLayerSpec& layer : source.table().experts) {
-    if (layer.layer >= c.num_layers) continue;
-    bytes += uint64_t(c.num_experts_per_token) * ExpertImageBytes(layer.shape);
-  }
-  return bytes;
-}
-
 }  // namespace hillstar

@@ -21,8 +21,4 @@ MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t
 // Opens the model's headers only. Errors: as ModelSource::Open.
 MemoryPlan PredictMemory(const EngineOptions& options);
 
-// Bytes of weights that a decoded token reads: all dense matrices but the embedding, and the chosen
-// experts.
-uint64_t WeightBytesPerToken(const ModelSource& source);
-
 }  // namespace hillstar

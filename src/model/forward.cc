@@ -17,7 +17,7 @@ constexpr int64_t kHeadRows = 64;
 }  // namespace
 
 ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
-                         int64_t max_tokens)
+                         int64_t max_tokens, int64_t context_tokens)
     : c_(config),
       weights_(weights),
       ops_(ops),
@@ -25,11 +25,8 @@ ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights,
       whole_(config, ops, max_tokens),
       w_(whole_),
       row_layout_{config.kv_lora_rank, config.qk_rope_dim},
-      index_layout_{config.index_head_dim} {
-  for (int64_t j = 0; j < c_.qk_rope_dim / 2; ++j) {
-    rope_frequencies_.push_back(std::pow(c_.rope_theta, -2.0 * double(j) / double(c_.qk_rope_dim)));
-  }
-}
+      index_layout_{config.index_head_dim},
+      rope_(ops, config.qk_rope_dim, config.rope_theta, context_tokens) {}
 
 KvShape ForwardPass::MakeKvShape(const ModelConfig& config, const ModelWeights& weights) {
   KvShape shape;
@@ -77,21 +74,15 @@ void ForwardPass::Begin(std::span<const BatchToken> tokens) {
   CHECK(int64_t(tokens.size()) <= max_tokens_);
   tokens_ = tokens;
   w_ = whole_;
-  const size_t n = tokens.size(), half = rope_frequencies_.size();
+  const size_t n = tokens.size();
   ids_.resize(n);
   positions_.resize(n);
-  cos_.resize(n * half);
-  sin_.resize(n * half);
   for (size_t t = 0; t < n; ++t) {
     ids_[t] = tokens[t].id;
     positions_[t] = tokens[t].position;
-    for (size_t j = 0; j < half; ++j) {
-      const double angle = double(positions_[t]) * rope_frequencies_[j];
-      cos_[t * half + j] = float(std::cos(angle));
-      sin_[t * half + j] = float(std::sin(angle));
-    }
+    rope_.Reserve(positions_[t] + 1);
   }
-  step_ = {int64_t(n), ids_.data(), positions_.data(), cos_.data(), sin_.data()};
+  step_ = {int64_t(n), ids_.data(), positions_.data(), rope_.rows(), c_.qk_rope_dim / 2};
   for (size_t t = 0; t < n; ++t) w_.selection.counts[t] = 0;
   ops_.TakeFirstBadToken();
 }
@@ -101,8 +92,6 @@ void ForwardPass::DropRowsBefore(int64_t first) {
   step_.num_tokens -= first;
   step_.ids += first;
   step_.positions += first;
-  step_.cos += first * int64_t(rope_frequencies_.size());
-  step_.sin += first * int64_t(rope_frequencies_.size());
   w_.x += first * c_.hidden_size;
   w_.selection.lists += first * w_.selection.max_keys;
   w_.selection.counts += first;

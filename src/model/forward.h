@@ -10,6 +10,7 @@
 #include "hillstar/engine.h"
 #include "kv/sequence_kv.h"
 #include "model/config.h"
+#include "model/rope_table.h"
 #include "model/weights.h"
 #include "model/workspace.h"
 #include "ops/ops.h"
@@ -29,8 +30,10 @@ using LayerTap = std::function<void(int64_t layer, const float* residual)>;
 
 class ForwardPass {
  public:
-  // Everything passed outlives the object. A step holds at most max_tokens.
-  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops, int64_t max_tokens);
+  // Everything passed outlives the object. A step holds at most max_tokens, of positions below
+  // context_tokens.
+  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops, int64_t max_tokens,
+              int64_t context_tokens);
 
   // Which rows this model keeps of a sequence.
   static KvShape MakeKvShape(const ModelConfig& config, const ModelWeights& weights);
@@ -96,14 +99,13 @@ class ForwardPass {
   Workspace w_;  // whole_, or its rows from some token on
   KvRowLayout row_layout_;
   IndexKeyLayout index_layout_;
-  std::vector<double> rope_frequencies_;  // [rope / 2]
+  RopeTable rope_;
 
   // The step in work.
   StepTokens step_;
   std::span<const BatchToken> tokens_;
   std::vector<int32_t> ids_;
   std::vector<int64_t> positions_;
-  std::vector<float> cos_, sin_;  // [T, rope / 2]
   std::vector<PageTable> pages_;
   RouterTap router_tap_;
   std::vector<int32_t> expert_begin_;  // [experts + 1]: first slot of each

@@ -149,9 +149,9 @@ class CpuAttention {
     const int64_t t = piece.group.first_token;
     const int32_t* list =
         IsDense(t) ? nullptr : selection_.lists + t * selection_.max_keys + first_key;
-    ops_.kernels_.attend_split({layout_, pages_[size_t(t)], list, first_key, queries,
-                                piece.group.num_tokens, first_head, num_heads,
-                                ops_.Scratch(worker, size_t(AttentionPanelBytes(layout_)))});
+    ops_.kernels_.attend_split(
+        {layout_, pages_[size_t(t)], list, first_key, queries, piece.group.num_tokens, first_head,
+         num_heads, ops_.Scratch(worker, size_t(AttentionScratchBytes(layout_, num_heads_)))});
   }
 
   CpuOps& ops_;

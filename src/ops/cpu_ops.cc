@@ -1,6 +1,7 @@
 #include "ops/cpu_ops.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "core/check.h"
@@ -11,6 +12,8 @@ namespace {
 // Pieces a worker should find in a loop: enough to even out, few enough to cost nothing.
 constexpr int64_t kPiecesPerWorker = 6;
 constexpr size_t kAlignment = 64;
+// How long a measurement of the peak takes at least.
+constexpr double kPeakSeconds = 0.004;
 // Rows of small float work (norms, quantising) that are worth handing to another thread.
 constexpr int64_t kRowsPerPiece = 8;
 
@@ -87,7 +90,7 @@ size_t CpuOps::ScratchBytes(const Limits& limits) {
   const size_t index_scores = 2 * size_t(RoundUp(limits.max_context, kPageTokens)) * sizeof(float);
   const size_t row = 4 * size_t(RoundUp(limits.max_row, kGroup)) * sizeof(float);
   return std::max({index_scores, row, LinearScratchBytes(limits.max_row),
-                   size_t(AttentionPanelBytes(limits.row))});
+                   size_t(AttentionScratchBytes(limits.row, limits.num_heads))});
 }
 
 uint64_t CpuOps::PreparedBytes(const Limits& limits, int num_threads) {
@@ -119,6 +122,19 @@ uint8_t* CpuOps::Scratch(int worker, size_t num_bytes) {
 void CpuOps::NoteBad(int64_t token) {
   int64_t seen = first_bad_.load();
   while ((seen < 0 || token < seen) && !first_bad_.compare_exchange_weak(seen, token)) {
+  }
+}
+
+double CpuOps::MeasurePeakProducts() {
+  using Clock = std::chrono::steady_clock;
+  const int64_t items = pool_.num_threads();
+  std::atomic<int32_t> result{0};  // keeps the products from being left out
+  for (int64_t rounds = 1024;; rounds *= 2) {
+    const auto start = Clock::now();
+    pool_.Run(items, [&](int64_t, int) { result += kernels_.peak_dots(rounds); });
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    if (seconds < kPeakSeconds) continue;
+    return double(items) * double(rounds) * double(kPeakProductsPerRound) / seconds;
   }
 }
 
@@ -211,11 +227,10 @@ void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float*
     float* rope = latent + layout.latent;
     const float* in = kv + t * width;
     uint8_t* row = pages[size_t(t)].row(layout, step.positions[t]);
-    const int64_t half = layout.rope / 2;
     const auto plane = [&](int64_t at) { return reinterpret_cast<int8_t*>(row + at); };
     const auto scale = [&](int64_t at) { return reinterpret_cast<float*>(row + at); };
     bool finite = kernels_.rms_norm({in, norm_weight, nullptr, latent, layout.latent, eps});
-    kernels_.rope({in + layout.latent, step.cos + t * half, step.sin + t * half, half, rope});
+    kernels_.rope({in + layout.latent, step.cos(t), step.sin(t), step.half_rope, rope});
     finite = kernels_.quantise_row({latent, layout.latent, layout.padded_latent(),
                                     plane(layout.latent_hi()), plane(layout.latent_lo()),
                                     scale(layout.latent_scale())}) &&
@@ -230,7 +245,7 @@ void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float*
 
 void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
                              const IndexKeyLayout& layout, TokenPages pages) {
-  const int64_t dim = layout.dim, half = norm.rope / 2, padded = RoundUp(dim, 16);
+  const int64_t dim = layout.dim, padded = RoundUp(dim, 16);
   const auto panel = [&](int64_t t) { return pages[size_t(t)].panel(layout, step.positions[t]); };
   // Tokens of one panel share cache lines, so they stay with one worker: the one whose piece holds
   // the first of them.
@@ -247,7 +262,7 @@ void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const Index
       bool finite =
           kernels_.layer_norm({k + t * dim, norm.weight, norm.bias, normed, dim, norm.eps});
       std::copy_n(normed, dim, key);
-      kernels_.rope({normed, step.cos + t * half, step.sin + t * half, half, key});
+      kernels_.rope({normed, step.cos(t), step.sin(t), step.half_rope, key});
       float scale;
       finite = kernels_.quantise_row({key, dim, padded, hi, lo, &scale}) && finite;
       StoreIndexKey(layout, pages[size_t(t)], step.positions[t], hi, lo, scale);
@@ -270,11 +285,11 @@ void CpuOps::MakeQueries(const StepTokens& step, const float* latents, const Hea
   const KvRowLayout layout{shape.latent, shape.rope};
   const float softmax_scale = 1.0f / std::sqrt(float(shape.nope + shape.rope));
   ForRows(pool_, step.num_tokens * shape.num_heads, [&](int64_t r, int worker) {
-    const int64_t t = r / shape.num_heads, h = r % shape.num_heads, half = shape.rope / 2;
+    const int64_t t = r / shape.num_heads, h = r % shape.num_heads;
     int8_t *hi = out.planes.hi + r * out.planes.stride, *lo = out.planes.lo + r * out.planes.stride;
     float* rotated = reinterpret_cast<float*>(Scratch(worker, size_t(shape.rope) * sizeof(float)));
     const float* in = rope.data + t * rope.token_stride + h * rope.head_stride;
-    kernels_.rope({in, step.cos + t * half, step.sin + t * half, half, rotated});
+    kernels_.rope({in, step.cos(t), step.sin(t), step.half_rope, rotated});
     const int64_t padded = layout.padded_latent();
     float* scales[] = {out.latent_scale + r, out.rope_scale + r};
     bool finite = kernels_.quantise_row(
@@ -289,13 +304,13 @@ void CpuOps::MakeQueries(const StepTokens& step, const float* latents, const Hea
 
 void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
                               const QueryShape& shape, const IndexQueries& out) {
-  const int64_t dim = shape.nope + shape.rope, half = shape.rope / 2, heads = shape.num_heads;
+  const int64_t dim = shape.nope + shape.rope, heads = shape.num_heads;
   const float dim_scale = 1.0f / std::sqrt(float(dim)), head_scale = 1.0f / std::sqrt(float(heads));
   ForRows(pool_, step.num_tokens * heads, [&](int64_t r, int worker) {
     const int64_t t = r / heads;
     float* row = reinterpret_cast<float*>(Scratch(worker, size_t(dim) * sizeof(float)));
     std::copy_n(q + r * dim, dim, row);
-    kernels_.rope({q + r * dim, step.cos + t * half, step.sin + t * half, half, row});
+    kernels_.rope({q + r * dim, step.cos(t), step.sin(t), step.half_rope, row});
     const bool finite =
         kernels_.quantise_row({row, dim, out.planes.stride, out.planes.hi + r * out.planes.stride,
                                out.planes.lo + r * out.planes.stride, out.scale + r});

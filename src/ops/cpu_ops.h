@@ -23,6 +23,9 @@ class CpuOps : public Ops {
 
   std::string_view name() const override { return kernels_.level; }
   int num_threads() const { return pool_.num_threads(); }
+  // Products of two bytes a second that all threads do together at most, measured for some
+  // milliseconds.
+  double MeasurePeakProducts();
 
   uint8_t* Alloc(size_t num_bytes) override;
 

@@ -11,6 +11,7 @@
 #include "ops/indexer/indexer.h"
 #include "ops/linear/linear.h"
 #include "ops/norm/norm.h"
+#include "ops/peak/peak.h"
 #include "ops/quantise/quantise.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
@@ -30,6 +31,7 @@
   void IndexScores(const IndexScoreSlice& s);        \
   void AttendSplit(const AttentionSplit& s);         \
   void MergeSplits(const AttentionMerge& s);         \
+  int32_t PeakDots(int64_t rounds);                  \
   }
 
 namespace hillstar {
@@ -54,6 +56,7 @@ struct CpuKernels {
   void (*index_scores)(const IndexScoreSlice&);
   void (*attend_split)(const AttentionSplit&);
   void (*merge_splits)(const AttentionMerge&);
+  int32_t (*peak_dots)(int64_t rounds);
 };
 
 // The levels that this build has and this processor runs, best first; "reference" comes last.

@@ -30,9 +30,12 @@ struct StepTokens {
   int64_t num_tokens = 0;
   const int32_t* ids = nullptr;
   const int64_t* positions = nullptr;
-  // Rows of RoPE's table for each token: [T, rope / 2].
-  const float* cos = nullptr;
-  const float* sin = nullptr;
+  // RoPE's table: f32 [positions, 2 * half_rope], cosines then sines of a position.
+  const float* rope_rows = nullptr;
+  int64_t half_rope = 0;
+
+  const float* cos(int64_t t) const { return rope_rows + positions[t] * 2 * half_rope; }
+  const float* sin(int64_t t) const { return cos(t) + half_rope; }
 };
 
 // Where a layer's KV rows of each token's sequence lie: tables[t] is token t's.

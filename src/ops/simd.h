@@ -9,15 +9,18 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AVX512VNNI__)
+// HILLSTAR_SIMD comes from the build: 0 plain C++, 1 AVX2, 2 AVX-512 VNNI.
+#if !defined(HILLSTAR_SIMD)
+#error "a kernel file is compiled through hillstar_kernels() of src/ops/CMakeLists.txt"
+#elif HILLSTAR_SIMD == 2
 #define HILLSTAR_LEVEL avx512
-#elif defined(__AVX2__)
+#elif HILLSTAR_SIMD == 1
 #define HILLSTAR_LEVEL avx2
 #else
 #define HILLSTAR_LEVEL generic
 #endif
 
-#if defined(__AVX2__)
+#if HILLSTAR_SIMD >= 1
 #include <immintrin.h>
 #endif
 
@@ -27,7 +30,7 @@ namespace hillstar::HILLSTAR_LEVEL {
 
 inline constexpr int kLanes = 16;
 
-#if defined(__AVX512VNNI__)
+#if HILLSTAR_SIMD == 2
 
 struct F32 {
   __m512 v;
@@ -74,9 +77,15 @@ SIMD_INLINE I32 ShiftLeft(I32 a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
 SIMD_INLINE F32 AsFloat(I32 a) { return {_mm512_castsi512_ps(a.v)}; }
-// The low byte of every lane to 16 bytes.
+// 16 integers to bytes; those beyond a byte become the nearest one.
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(a.v));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}
+// 64 integers to bytes, likewise.
+SIMD_INLINE Bytes PackBytes(const I32 (&a)[4]) {
+  const __m512i ab = _mm512_packs_epi32(a[0].v, a[1].v), cd = _mm512_packs_epi32(a[2].v, a[3].v);
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return {_mm512_permutexvar_epi32(order, _mm512_packs_epi16(ab, cd))};
 }
 SIMD_INLINE Bytes LoadBytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 SIMD_INLINE void StoreAll(uint8_t* p, Bytes a) { _mm512_storeu_si512(p, a.v); }
@@ -96,17 +105,23 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc.v) : "v"(u.v), "v"(x.v));
   return acc;
 }
-// acc[r] += sum of the four signed bytes at p + 4r.
-SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
-  return {_mm512_dpbusd_epi32(acc.v, _mm512_set1_epi8(1), _mm512_loadu_si512(p))};
+// acc[r] += sum of the four signed bytes of lane r.
+SIMD_INLINE I32 AddQuads(I32 acc, Bytes a) {
+  return {_mm512_dpbusd_epi32(acc.v, _mm512_set1_epi8(1), a.v)};
 }
 // True if every lane is +0 or -0; false if one is NaN.
 SIMD_INLINE bool AllZero(F32 a) {
   return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0;
 }
 SIMD_INLINE float Largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
+SIMD_INLINE I32 AbsBits(F32 a) {
+  return {_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff))};
+}
+SIMD_INLINE I32 MaxInt(I32 a, I32 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+SIMD_INLINE int32_t LargestInt(I32 a) { return _mm512_reduce_max_epi32(a.v); }
+SIMD_INLINE int32_t SumLanes(I32 a) { return _mm512_reduce_add_epi32(a.v); }
 
-#elif defined(__AVX2__)
+#elif HILLSTAR_SIMD >= 1
 
 struct F32 {
   __m256 v[2];
@@ -169,9 +184,21 @@ SIMD_INLINE I32 ShiftLeft(I32 a) {
 }
 SIMD_INLINE F32 AsFloat(I32 a) { SIMD_BOTH(F32, _mm256_castsi256_ps(a.v[h])); }
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
-  alignas(32) int32_t lanes[kLanes];
-  StoreInt(lanes, a);
-  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(lanes[i]);
+  const __m256i words = _mm256_packs_epi32(a.v[0], a.v[1]);  // 0-3, 8-11, 4-7, 12-15
+  const __m256i order = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(p),
+      _mm_packs_epi16(_mm256_castsi256_si128(order), _mm256_extracti128_si256(order, 1)));
+}
+SIMD_INLINE Bytes PackBytes(const I32 (&a)[4]) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  Bytes r;
+  for (int h = 0; h < 2; ++h) {
+    const __m256i ab = _mm256_packs_epi32(a[2 * h].v[0], a[2 * h].v[1]);
+    const __m256i cd = _mm256_packs_epi32(a[2 * h + 1].v[0], a[2 * h + 1].v[1]);
+    r.v[h] = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(ab, cd), order);
+  }
+  return r;
 }
 SIMD_INLINE Bytes LoadBytes(const uint8_t* p) {
   SIMD_BOTH(Bytes, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * h)));
@@ -206,10 +233,9 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
   }
   return acc;
 }
-SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
+SIMD_INLINE I32 AddQuads(I32 acc, Bytes a) {
   for (int h = 0; h < 2; ++h) {
-    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * h));
-    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), x);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), a.v[h]);
     acc.v[h] = _mm256_add_epi32(acc.v[h], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   return acc;
@@ -225,6 +251,24 @@ SIMD_INLINE float Largest(F32 a) {
   float m = lanes[0];
   for (int i = 1; i < kLanes; ++i) m = lanes[i] > m ? lanes[i] : m;
   return m;
+}
+SIMD_INLINE I32 AbsBits(F32 a) {
+  SIMD_BOTH(I32, _mm256_and_si256(_mm256_castps_si256(a.v[h]), _mm256_set1_epi32(0x7fffffff)));
+}
+SIMD_INLINE I32 MaxInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_max_epi32(a.v[h], b.v[h])); }
+SIMD_INLINE int32_t LargestInt(I32 a) {
+  __m256i m = _mm256_max_epi32(a.v[0], a.v[1]);
+  m = _mm256_max_epi32(m, _mm256_permute2x128_si256(m, m, 1));
+  m = _mm256_max_epi32(m, _mm256_shuffle_epi32(m, 0x4e));
+  m = _mm256_max_epi32(m, _mm256_shuffle_epi32(m, 0xb1));
+  return _mm256_cvtsi256_si32(m);
+}
+SIMD_INLINE int32_t SumLanes(I32 a) {
+  __m256i s = _mm256_add_epi32(a.v[0], a.v[1]);
+  s = _mm256_add_epi32(s, _mm256_permute2x128_si256(s, s, 1));
+  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0x4e));
+  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0xb1));
+  return _mm256_cvtsi256_si32(s);
 }
 
 #else
@@ -295,8 +339,18 @@ SIMD_INLINE F32 AsFloat(I32 a) {
   std::memcpy(r.v, a.v, sizeof r.v);
   return r;
 }
+SIMD_INLINE int8_t NearestByte(int32_t x) {
+  return static_cast<int8_t>(x > 127 ? 127 : x < -128 ? -128 : x);
+}
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
-  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i]);
+  for (int i = 0; i < kLanes; ++i) p[i] = NearestByte(a.v[i]);
+}
+SIMD_INLINE Bytes PackBytes(const I32 (&a)[4]) {
+  Bytes r;
+  for (int i = 0; i < 4 * kLanes; ++i) {
+    r.v[i] = static_cast<uint8_t>(NearestByte(a[i / kLanes].v[i % kLanes]));
+  }
+  return r;
 }
 SIMD_INLINE Bytes LoadBytes(const uint8_t* p) {
   Bytes r;
@@ -324,8 +378,9 @@ SIMD_INLINE I32 Dot4(I32 acc, Bytes u, Quad x) {
   }
   return acc;
 }
-SIMD_INLINE I32 AddQuads(I32 acc, const int8_t* p) {
-  SIMD_EACH(I32, acc.v[i] + p[4 * i] + p[4 * i + 1] + p[4 * i + 2] + p[4 * i + 3]);
+SIMD_INLINE I32 AddQuads(I32 acc, Bytes a) {
+  const auto at = [&](int j) { return static_cast<int8_t>(a.v[j]); };
+  SIMD_EACH(I32, acc.v[i] + at(4 * i) + at(4 * i + 1) + at(4 * i + 2) + at(4 * i + 3));
 }
 SIMD_INLINE bool AllZero(F32 a) {
   for (float lane : a.v) {
@@ -337,6 +392,23 @@ SIMD_INLINE float Largest(F32 a) {
   float m = a.v[0];
   for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
+}
+SIMD_INLINE I32 AbsBits(F32 a) {
+  I32 r;
+  std::memcpy(r.v, a.v, sizeof r.v);
+  for (int32_t& lane : r.v) lane &= 0x7fffffff;
+  return r;
+}
+SIMD_INLINE I32 MaxInt(I32 a, I32 b) { SIMD_EACH(I32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
+SIMD_INLINE int32_t LargestInt(I32 a) {
+  int32_t m = a.v[0];
+  for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
+  return m;
+}
+SIMD_INLINE int32_t SumLanes(I32 a) {
+  uint32_t sum = 0;
+  for (int32_t lane : a.v) sum += Bits(lane);
+  return Wrap(sum);
 }
 
 #endif
@@ -359,23 +431,32 @@ SIMD_INLINE void StoreSome(float* p, F32 a, int64_t n) {
 SIMD_INLINE int32_t SumBytes(const int8_t* p, int64_t n) {
   I32 sums = SetInt(0);
   int64_t i = 0;
-  for (; i + 4 * kLanes <= n; i += 4 * kLanes) sums = AddQuads(sums, p + i);
-  int32_t lanes[kLanes];
-  StoreInt(lanes, sums);
-  int32_t sum = 0;
-  for (int32_t lane : lanes) sum += lane;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    sums = AddQuads(sums, LoadBytes(reinterpret_cast<const uint8_t*>(p + i)));
+  }
+  int32_t sum = SumLanes(sums);
   for (; i < n; ++i) sum += p[i];
   return sum;
 }
 
 // The fixed tree over 16 lanes: lane j takes lane j + 8, then + 4, + 2, + 1.
 SIMD_INLINE float TreeSum(F32 a) {
-  float lanes[kLanes];
-  Store(lanes, a);
+#if HILLSTAR_SIMD >= 1
+#if HILLSTAR_SIMD == 2
+  const __m256 upper = _mm256_castsi256_ps(_mm512_extracti64x4_epi64(_mm512_castps_si512(a.v), 1));
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), upper);
+#else
+  const __m256 eight = _mm256_add_ps(a.v[0], a.v[1]);
+#endif
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+#else
   for (int stride = kLanes / 2; stride > 0; stride /= 2) {
-    for (int j = 0; j < stride; ++j) lanes[j] += lanes[j + stride];
+    for (int j = 0; j < stride; ++j) a.v[j] += a.v[j + stride];
   }
-  return lanes[0];
+  return a.v[0];
+#endif
 }
 
 }  // namespace hillstar::HILLSTAR_LEVEL

@@ -33,35 +33,60 @@ SIMD_INLINE float FoldPartials(F32 (&partial)[16]) {
   return TreeSum(partial[0]);
 }
 
-// Quantises `n` values (a multiple of 16, padded with zeros by the caller's buffer or loads) to one
-// scale; numerics/planes.h, QuantiseRow. `load(i)` gives lanes i..i+15. Returns the scale; *finite
-// becomes false if any value is not finite (the planes are then zero).
-template <typename LoadFn>
-SIMD_INLINE float QuantiseLanes(int64_t n, const LoadFn& load, int8_t* hi, int8_t* lo,
-                                bool* finite) {
-  F32 largest = Set(0.0f), poison = Set(0.0f);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const F32 x = load(i);
-    largest = Max(Abs(x), largest);
-    poison = Add(poison, Sub(x, x));
-  }
-  const float amax = Largest(largest);
-  if (!AllZero(poison)) *finite = false;
-  if (!*finite || amax < 0x1p-100f) {
-    std::memset(hi, 0, static_cast<size_t>(n));
-    std::memset(lo, 0, static_cast<size_t>(n));
-    return 0.0f;
-  }
-  const float scale = amax / 127.0f;
-  const F32 inverse = Set(1.0f / scale);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const F32 t = Mul(load(i), inverse);
-    const F32 h = Rint(t);
-    const F32 l = Rint(Mul(Sub(t, h), Set(256.0f)));
-    StoreBytes(hi + i, ToInt(h));
-    StoreBytes(lo + i, ToInt(Max(Min(l, Set(127.0f)), Set(-127.0f))));
-  }
-  return scale;
+// Scale of two planes (numerics/planes.h, QuantiseRow), 0 for values that count as zero, and its
+// inverse.
+struct PlaneScale {
+  float scale, inverse;
+};
+
+// Of magnitudes' bits, which order as the values do, with infinity and NaN on top. False if a value
+// is not finite; the scale is then 0.
+SIMD_INLINE bool ScaleOf(I32 largest_bits, PlaneScale* out) {
+  const int32_t bits = LargestInt(largest_bits);
+  float amax;
+  std::memcpy(&amax, &bits, sizeof amax);
+  const bool finite = bits < 0x7f800000;
+  *out = {0.0f, 0.0f};
+  if (!finite || amax < 0x1p-100f) return finite;
+  out->scale = amax / 127.0f;
+  out->inverse = 1.0f / out->scale;
+  return true;
 }
+
+// The integers of both planes of 16 values. The low ones may still be 128; stored as bytes they
+// become 127.
+SIMD_INLINE void ToPlanes(F32 x, F32 inverse, I32* high, I32* low) {
+  const F32 t = Mul(x, inverse);
+  *high = ToInt(t);
+  *low = MaxInt(ToInt(Mul(Sub(t, ToFloat(*high)), Set(256.0f))), SetInt(-127));
+}
+
+struct PlaneBytes {
+  Bytes hi, lo;
+};
+// Of 64 values.
+SIMD_INLINE PlaneBytes ToPlanes(const F32 (&x)[4], F32 inverse) {
+  I32 high[4], low[4];
+  for (int i = 0; i < 4; ++i) ToPlanes(x[i], inverse, &high[i], &low[i]);
+  return {PackBytes(high), PackBytes(low)};
+}
+
+// Planes of 64 values with one scale; zero if one of them is not finite.
+struct PlaneBlock {
+  PlaneBytes bytes;
+  float scale;
+  bool finite;
+};
+SIMD_INLINE PlaneBlock QuantiseBlock(const F32 (&x)[4]) {
+  const I32 largest =
+      MaxInt(MaxInt(AbsBits(x[0]), AbsBits(x[1])), MaxInt(AbsBits(x[2]), AbsBits(x[3])));
+  PlaneScale s;
+  const bool finite = ScaleOf(largest, &s);
+  PlaneBlock block{{{}, {}}, s.scale, finite};
+  if (s.scale != 0.0f) block.bytes = ToPlanes(x, Set(s.inverse));
+  return block;
+}
+
+SIMD_INLINE void StoreAll(int8_t* p, Bytes a) { StoreAll(reinterpret_cast<uint8_t*>(p), a); }
 
 }  // namespace hillstar::HILLSTAR_LEVEL

@@ -5,7 +5,7 @@
 
 namespace hillstar::HILLSTAR_LEVEL {
 
-#if defined(__AVX512VNNI__)
+#if HILLSTAR_SIMD == 2
 
 // out[j] = the 4 bytes at 4j of each of 16 rows of 64 bytes, with 128 added to each byte if kFlip.
 template <bool kFlip>

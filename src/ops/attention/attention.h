@@ -38,7 +38,7 @@ struct AttentionQuery {
 // A score that is not finite makes the sum NaN. The queries share one list, each seeing its
 // first num_keys entries.
 //   list: int32, or null for positions first_key, first_key + 1, ...
-//   panels: scratch of PanelBytes(layout), 64-byte aligned, one a thread
+//   scratch: AttentionScratchBytes(layout, num_heads), 64-byte aligned, one a thread
 // REQUIRES: padded latent <= 512, padded rope <= 512, 1 <= num_queries <= kMaxSplitQueries.
 // Synchronous, no allocation. Numerics: docs/numerics.md, "Attention".
 // Source: DeepSeek-V2 report, 2.1 (MLA), absorbed; FlashAttention's online softmax.
@@ -51,14 +51,19 @@ struct AttentionSplit {
   int64_t num_queries = 0;
   int64_t first_head = 0;
   int64_t num_heads = 0;
-  uint8_t* panels = nullptr;
+  uint8_t* scratch = nullptr;
 
   int64_t position(int64_t i) const { return list ? list[i] : first_key + i; }
 };
 
-// Bytes of one thread's copy of a chunk in the layout of the dot products.
-constexpr int64_t AttentionPanelBytes(const KvRowLayout& layout) {
-  return 2 * kChunkKeys * (layout.padded() + layout.padded_latent()) + layout.row_bytes();
+// Bytes that one thread works in: what it keeps of each query and head, and a panel of gathered
+// keys.
+inline constexpr int64_t kAttentionHeadBytes = 448;
+constexpr int64_t AttentionScratchBytes(const KvRowLayout& layout, int64_t num_heads) {
+  const int64_t score_panel = 16 * 2 * layout.padded();
+  const int64_t value_panel = kChunkKeys * 2 * 64;
+  return kMaxSplitQueries * num_heads * kAttentionHeadBytes +
+         (score_panel > value_panel ? score_panel : value_panel);
 }
 
 // Merges the partial results of one head's splits in ascending order and divides by the sum:

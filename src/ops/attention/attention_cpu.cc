@@ -1,187 +1,109 @@
 #include "ops/attention/chunk_panels.h"
 #include "ops/kernels.h"
+#include "ops/plane_dots.h"
 #include "ops/simd.h"
 #include "ops/simd_math.h"
 
 namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
-// A vector of 16 rows serves several heads, and a head several vectors, while their sums stay in
-// registers: the panels come from the second-level cache, whose reads would be the limit.
-#if defined(__AVX512VNNI__)
-constexpr int kHeads = 4;
-constexpr int kRows = 2;
-#else
-constexpr int kHeads = 1;
-constexpr int kRows = 1;
-#endif
 constexpr int64_t kKeyVectors = kChunkKeys / kLanes;
 
-// What bytes that carry 128 each add to a PlaneProduct with x.
-SIMD_INLINE int32_t Offset(const int8_t* hi, const int8_t* lo, int64_t n) {
-  return 128 * (257 * SumBytes(hi, n) + SumBytes(lo, n));
-}
-
-// Two planes of one head's query or weights.
-struct Operand {
-  const int8_t* hi;
-  const int8_t* lo;
-  int32_t offset;
+template <int kCount>
+struct HeadCount {
+  static constexpr int value = kCount;
 };
 
-// product[h][r] = PlaneProduct of operand h and vector r of a panel (16 rows each, `row_bytes`
-// apart) over num_quads quads (`quad_bytes` apart). Integer sums may wrap; the true values fit.
-template <int kNumHeads, int kNumRows>
-SIMD_INLINE void DotPanel(const uint8_t* panel, int64_t row_bytes, int64_t quad_bytes,
-                          int64_t num_quads, const Operand* x,
-                          F32 (&product)[kNumHeads][kNumRows]) {
-  I32 high[kNumHeads][kNumRows], cross[kNumHeads][kNumRows];
-  for (int h = 0; h < kNumHeads; ++h) {
-    for (int r = 0; r < kNumRows; ++r) high[h][r] = cross[h][r] = SetInt(0);
-  }
-  for (int64_t q = 0; q < num_quads; ++q, panel += quad_bytes) {
-    Bytes u[kNumRows], v[kNumRows];
-    for (int r = 0; r < kNumRows; ++r) {
-      u[r] = LoadBytes(panel + r * row_bytes);
-      v[r] = LoadBytes(panel + r * row_bytes + kVector);
-    }
-    for (int h = 0; h < kNumHeads; ++h) {
-      const Quad hi = Broadcast(x[h].hi + 4 * q), lo = Broadcast(x[h].lo + 4 * q);
-      for (int r = 0; r < kNumRows; ++r) {
-        high[h][r] = Dot4(high[h][r], u[r], hi);
-        cross[h][r] = Dot4(cross[h][r], v[r], hi);
-        cross[h][r] = Dot4(cross[h][r], u[r], lo);
-      }
-    }
-  }
-  for (int h = 0; h < kNumHeads; ++h) {
-    const I32 offset = SetInt(x[h].offset);
-    for (int r = 0; r < kNumRows; ++r) {
-      product[h][r] = ToFloat(SubInt(AddInt(ShiftLeft<8>(high[h][r]), cross[h][r]), offset));
-    }
-  }
-}
-
-struct Head {
-  Operand latent, rope;
-  float latent_scale, rope_scale;
-  AttentionPartial* out;
+// What one head of one query keeps while a chunk is in work.
+struct alignas(64) HeadChunk {
+  float scores[kChunkKeys];
+  int8_t hi[kChunkKeys], lo[kChunkKeys];              // weights of the values
+  float weight_scale;                                 // / 256
+  float decay;                                        // of what earlier chunks gave
+  int32_t weight_offset, latent_offset, rope_offset;  // Operand::offset
 };
+static_assert(sizeof(HeadChunk) == kAttentionHeadBytes);
 
-Head MakeHead(const AttentionSplit& s, const AttentionQuery& q, int64_t head) {
-  const int64_t latent = s.layout.padded_latent(), rope = s.layout.padded_rope();
-  const int8_t *hi = q.hi + head * s.layout.padded(), *lo = q.lo + head * s.layout.padded();
-  return {{hi, lo, Offset(hi, lo, latent)},
-          {hi + latent, lo + latent, Offset(hi + latent, lo + latent, rope)},
-          q.latent_scale[head],
-          q.rope_scale[head],
-          &q.out[head]};
-}
-
-struct Scores {
-  F32 v[kKeyVectors];
-  bool finite;
-};
-
-template <int kNumHeads, int kNumRows>
-SIMD_INLINE void ScoreGroups(const AttentionSplit& s, const ChunkPanels& c, const Head* heads,
-                             int64_t group, Scores* scores) {
+// Scores of the keys of one group, whose panel lies in the first-level cache.
+template <int kNumHeads>
+SIMD_INLINE void ScoreHeads(const AttentionSplit& s, const uint8_t* panel, const ChunkRows& rows,
+                            int64_t group, const AttentionQuery& q, int64_t first_head,
+                            HeadChunk* heads) {
   const int64_t latent_quads = s.layout.padded_latent() / 4;
   Operand latent[kNumHeads], rope[kNumHeads];
   for (int h = 0; h < kNumHeads; ++h) {
-    latent[h] = heads[h].latent;
-    rope[h] = heads[h].rope;
+    const int64_t at = (first_head + h) * s.layout.padded();
+    latent[h] = {q.hi + at, q.lo + at, heads[h].latent_offset};
+    rope[h] = {latent[h].hi + 4 * latent_quads, latent[h].lo + 4 * latent_quads,
+               heads[h].rope_offset};
   }
-  const uint8_t* panel = c.score_group(group);
-  F32 a[kNumHeads][kNumRows], b[kNumHeads][kNumRows];
-  DotPanel<kNumHeads, kNumRows>(panel, c.score_group_bytes, kPairBytes, latent_quads, latent, a);
-  DotPanel<kNumHeads, kNumRows>(panel + latent_quads * kPairBytes, c.score_group_bytes, kPairBytes,
-                                s.layout.padded_rope() / 4, rope, b);
-  for (int r = 0; r < kNumRows; ++r) {
-    const int64_t key = (group + r) * kLanes;
-    const F32 key_latent = Load(c.latent_scale + key), key_rope = Load(c.rope_scale + key);
-    for (int h = 0; h < kNumHeads; ++h) {
-      const F32 latent_scale = Mul(Set(heads[h].latent_scale), key_latent);
-      const F32 rope_scale = Mul(Set(heads[h].rope_scale), key_rope);
-      scores[h].v[group + r] = Fma(a[h][r], latent_scale, Mul(b[h][r], rope_scale));
-    }
-  }
-}
-
-// Scores of the chunk's first n keys; the others become -infinity.
-template <int kNumHeads>
-void ScoreChunk(const AttentionSplit& s, const ChunkPanels& c, const Head* heads, int64_t n,
-                Scores* scores) {
-  const int64_t num_groups = (n + kLanes - 1) / kLanes;
-  int64_t group = 0;
-  for (; group + kRows <= num_groups; group += kRows) {
-    ScoreGroups<kNumHeads, kRows>(s, c, heads, group, scores);
-  }
-  for (; group < num_groups; ++group) ScoreGroups<kNumHeads, 1>(s, c, heads, group, scores);
+  F32 a[kNumHeads][1], b[kNumHeads][1];
+  DotPanels<kNumHeads, 1>({panel, kVector, 0, kPairBytes}, latent_quads, latent, a);
+  DotPanels<kNumHeads, 1>({panel + latent_quads * kPairBytes, kVector, 0, kPairBytes},
+                          s.layout.padded_rope() / 4, rope, b);
+  const F32 key_latent = Load(rows.latent_scale + group * kLanes);
+  const F32 key_rope = Load(rows.rope_scale + group * kLanes);
   for (int h = 0; h < kNumHeads; ++h) {
-    F32* v = scores[h].v;
-    F32 poison = Set(0.0f);  // NaN as soon as a score is not finite: a maximum would hide a NaN
-    for (int64_t g = 0; g < num_groups; ++g) poison = Add(poison, Sub(v[g], v[g]));
-    scores[h].finite = AllZero(poison);
-    for (int64_t g = num_groups; g < kKeyVectors; ++g) v[g] = Set(-__builtin_inff());
-    if (n % kLanes == 0) continue;
-    float lanes[kLanes];
-    Store(lanes, v[n / kLanes]);
-    for (int64_t i = n % kLanes; i < kLanes; ++i) lanes[i] = -__builtin_inff();
-    v[n / kLanes] = Load(lanes);
+    const F32 latent_scale = Mul(Set(q.latent_scale[first_head + h]), key_latent);
+    const F32 rope_scale = Mul(Set(q.rope_scale[first_head + h]), key_rope);
+    Store(heads[h].scores + group * kLanes, Fma(a[h][0], latent_scale, Mul(b[h][0], rope_scale)));
   }
 }
 
-struct Weights {
-  int8_t hi[kChunkKeys];
-  int8_t lo[kChunkKeys];
-  float scale;  // / 256
-  float decay;  // of what earlier chunks gave
-};
-
-// Turns scores into two-plane weights of the values and updates largest and sum.
-Weights Soften(const Scores& chunk, const ChunkPanels& c, bool first, AttentionPartial* out) {
-  const F32* scores = chunk.v;
+// Turns the scores of a chunk's first n keys into two-plane weights of the values and updates
+// largest and sum.
+void Soften(const ChunkRows& rows, int64_t n, bool first, HeadChunk* head, AttentionPartial* out) {
+  F32 scores[kKeyVectors];
+  for (int64_t i = n; i < kChunkKeys; ++i) head->scores[i] = 0.0f;
+  F32 poison = Set(0.0f);  // NaN as soon as a score is not finite: a maximum would hide a NaN
+  for (int i = 0; i < kKeyVectors; ++i) {
+    scores[i] = Load(head->scores + i * kLanes);
+    poison = Add(poison, Sub(scores[i], scores[i]));
+  }
+  if (n < kChunkKeys) {
+    for (int64_t i = n; i < kChunkKeys; ++i) head->scores[i] = -__builtin_inff();
+    for (int i = 0; i < kKeyVectors; ++i) scores[i] = Load(head->scores + i * kLanes);
+  }
   const F32 top = Max(Max(scores[0], scores[1]), Max(scores[2], scores[3]));
   float largest = Largest(top) + 0.0f;  // +0 where zeros of both signs are the largest
   if (!first && out->largest > largest) largest = out->largest;
   F32 p[kKeyVectors], w[kKeyVectors];
   for (int i = 0; i < kKeyVectors; ++i) {
     p[i] = Exp(Sub(scores[i], Set(largest)));
-    w[i] = Mul(p[i], Load(c.latent_scale + i * kLanes));
+    w[i] = Mul(p[i], Load(rows.latent_scale + i * kLanes));
   }
   const float sum = TreeSum(Add(Add(Add(p[0], p[1]), p[2]), p[3]));
-  Weights weights;
-  bool finite = true;
-  weights.scale =
-      QuantiseLanes(
-          kChunkKeys, [&](int64_t i) { return w[i / kLanes]; }, weights.hi, weights.lo, &finite) *
-      0x1p-8f;
+  const PlaneBlock block = QuantiseBlock(w);
+  StoreAll(head->hi, block.bytes.hi);
+  StoreAll(head->lo, block.bytes.lo);
+  head->weight_scale = block.scale * 0x1p-8f;
+  const I32 high = AddQuads(SetInt(0), block.bytes.hi);
+  const I32 sums = AddQuads(AddInt(ShiftLeft<8>(high), high), block.bytes.lo);
+  head->weight_offset = 128 * SumLanes(sums);
   float before[kLanes];
   Store(before, Exp(Set(first ? 0.0f : out->largest - largest)));
-  weights.decay = before[0];
-  out->sum = first ? sum : __builtin_fmaf(out->sum, weights.decay, sum);
-  if (!chunk.finite) out->sum = __builtin_nanf("");
+  head->decay = before[0];
+  out->sum = first ? sum : __builtin_fmaf(out->sum, head->decay, sum);
+  if (!AllZero(poison)) out->sum = __builtin_nanf("");
   out->largest = largest;
-  return weights;
 }
 
-// Values of the chunk, weighted: bytes beyond the last key meet weights of zero.
+// Adds 64 latents from `at` on of the chunk's first n keys, weighted, to the values. Bytes beyond
+// the last key meet weights of zero.
 template <int kNumHeads>
-void AddValues(const ChunkPanels& c, const Weights* w, int64_t n, bool first, int64_t latent,
-               const Head* heads) {
+SIMD_INLINE void AddValues(const uint8_t* panel, int64_t at, int64_t n, bool first,
+                           const HeadChunk* heads, const AttentionPartial* out) {
   Operand x[kNumHeads];
-  for (int h = 0; h < kNumHeads; ++h) {
-    x[h] = {w[h].hi, w[h].lo, Offset(w[h].hi, w[h].lo, kChunkKeys)};
-  }
-  for (int64_t at = 0; at < latent; at += kRows * kLanes) {
-    const uint8_t* panel = c.value_block(at / kBlockDims) + at % kBlockDims / kLanes * kPairBytes;
-    F32 sum[kNumHeads][kRows];
-    DotPanel<kNumHeads, kRows>(panel, kPairBytes, 4 * kPairBytes, (n + 3) / 4, x, sum);
+  for (int h = 0; h < kNumHeads; ++h) x[h] = {heads[h].hi, heads[h].lo, heads[h].weight_offset};
+  for (int64_t v = 0; v < kBlockDims / kLanes; v += kDotRows) {
+    F32 sum[kNumHeads][kDotRows];
+    DotPanels<kNumHeads, kDotRows>(
+        {panel + v * kPairBytes, kVector, kPairBytes, kBlockDims / kLanes * kPairBytes},
+        (n + 3) / 4, x, sum);
     for (int h = 0; h < kNumHeads; ++h) {
-      const F32 scale = Set(w[h].scale), decay = Set(w[h].decay);
-      for (int r = 0; r < kRows; ++r) {
-        float* values = heads[h].out->values + at + r * kLanes;
+      const F32 scale = Set(heads[h].weight_scale), decay = Set(heads[h].decay);
+      for (int r = 0; r < kDotRows; ++r) {
+        float* values = out[h].values + at + (v + r) * kLanes;
         Store(values,
               first ? Mul(sum[h][r], scale) : Fma(sum[h][r], scale, Mul(Load(values), decay)));
       }
@@ -189,42 +111,70 @@ void AddValues(const ChunkPanels& c, const Weights* w, int64_t n, bool first, in
   }
 }
 
-template <int kNumHeads>
-void AddChunk(const AttentionSplit& s, const ChunkPanels& c, const AttentionQuery& q,
-              int64_t first_head, int64_t first_key) {
-  const int64_t left = q.num_keys - first_key;
-  const int64_t n = left < kChunkKeys ? left : kChunkKeys;
-  Head heads[kNumHeads];
-  Scores scores[kNumHeads];
-  Weights weights[kNumHeads];
-  for (int h = 0; h < kNumHeads; ++h) heads[h] = MakeHead(s, q, first_head + h);
-  ScoreChunk<kNumHeads>(s, c, heads, n, scores);
-  for (int h = 0; h < kNumHeads; ++h) {
-    weights[h] = Soften(scores[h], c, first_key == 0, heads[h].out);
+// Calls fn(HeadCount<n>, query, first of n heads) for all heads of all
+// queries that see a key from `first_key` on.
+template <typename Fn>
+SIMD_INLINE void ForHeads(const AttentionSplit& s, int64_t first_key, const Fn& fn) {
+  for (int64_t i = 0; i < s.num_queries; ++i) {
+    if (s.queries[i].num_keys <= first_key) continue;
+    int64_t h = 0;
+    for (; h + kDotHeads <= s.num_heads; h += kDotHeads) fn(HeadCount<kDotHeads>(), i, h);
+    for (; h < s.num_heads; ++h) fn(HeadCount<1>(), i, h);
   }
-  AddValues<kNumHeads>(c, weights, n, first_key == 0, s.layout.padded_latent(), heads);
+}
+
+void PrepareHeads(const AttentionSplit& s, HeadChunk* heads) {
+  const int64_t latent = s.layout.padded_latent(), rope = s.layout.padded_rope();
+  for (int64_t i = 0; i < s.num_queries; ++i) {
+    for (int64_t h = 0; h < s.num_heads; ++h) {
+      const int64_t at = (s.first_head + h) * s.layout.padded();
+      const int8_t *hi = s.queries[i].hi + at, *lo = s.queries[i].lo + at;
+      HeadChunk& head = heads[i * s.num_heads + h];
+      head.latent_offset = PlaneOffset(hi, lo, latent);
+      head.rope_offset = PlaneOffset(hi + latent, lo + latent, rope);
+    }
+  }
 }
 
 }  // namespace
 
+// A panel of 16 keys, then one of 64 latents, is made once and meets all heads of all queries while
+// it lies in the first-level cache.
 void AttendSplit(const AttentionSplit& s) {
-  ChunkPanels c;
-  c.score_group_bytes = s.layout.padded() / 4 * kPairBytes;
-  c.scores = s.panels;
-  c.values = s.panels + kKeyVectors * c.score_group_bytes;
+  HeadChunk* heads = reinterpret_cast<HeadChunk*>(s.scratch);
+  uint8_t* panel = s.scratch + s.num_queries * s.num_heads * kAttentionHeadBytes;
+  PrepareHeads(s, heads);
   int64_t most = 0;
   for (int64_t i = 0; i < s.num_queries; ++i) {
     if (s.queries[i].num_keys > most) most = s.queries[i].num_keys;
   }
   for (int64_t first = 0; first < most; first += kChunkKeys) {
+    const bool is_first = first == 0;
     const int64_t count = most - first < kChunkKeys ? most - first : kChunkKeys;
-    BuildPanels(s, first, count, &c);
-    for (int64_t i = 0; i < s.num_queries; ++i) {
-      if (s.queries[i].num_keys <= first) continue;
-      int64_t h = s.first_head;
-      const int64_t end = s.first_head + s.num_heads;
-      for (; h + kHeads <= end; h += kHeads) AddChunk<kHeads>(s, c, s.queries[i], h, first);
-      for (; h < end; ++h) AddChunk<1>(s, c, s.queries[i], h, first);
+    const auto keys_of = [&](int64_t query) {
+      const int64_t left = s.queries[query].num_keys - first;
+      return left < kChunkKeys ? left : kChunkKeys;
+    };
+    const ChunkRows rows = FindRows(s, first, count);
+    for (int64_t group = 0; group * kLanes < count; ++group) {
+      MakeScorePanel(s.layout, rows.rows + group * kLanes, panel);
+      ForHeads(s, first + group * kLanes, [&](auto num_heads, int64_t i, int64_t h) {
+        ScoreHeads<num_heads.value>(s, panel, rows, group, s.queries[i], s.first_head + h,
+                                    heads + i * s.num_heads + h);
+      });
+    }
+    ForHeads(s, first, [&](auto num_heads, int64_t i, int64_t h) {
+      for (int64_t j = h; j < h + num_heads.value; ++j) {
+        Soften(rows, keys_of(i), is_first, heads + i * s.num_heads + j,
+               s.queries[i].out + s.first_head + j);
+      }
+    });
+    for (int64_t at = 0; at < s.layout.padded_latent(); at += kBlockDims) {
+      MakeValuePanel(s.layout, rows.rows, count, at, panel);
+      ForHeads(s, first, [&](auto num_heads, int64_t i, int64_t h) {
+        AddValues<num_heads.value>(panel, at, keys_of(i), is_first, heads + i * s.num_heads + h,
+                                   s.queries[i].out + s.first_head + h);
+      });
     }
   }
 }

@@ -47,7 +47,7 @@ void RunSplit(const CpuKernels& k, const AttentionInputs& in, const SplitShape& 
     queries.push_back(
         in.Query(q, shape.num_keys[static_cast<size_t>(q)], partials.data() + q * in.heads()));
   }
-  AttentionScratch scratch(in.layout());
+  AttentionScratch scratch(in.layout(), in.heads());
   k.attend_split({in.layout(), in.pages(), shape.list, shape.first_key, queries.data(), num_queries,
                   shape.first_head, shape.num_heads, scratch.data()});
   for (int64_t i = 0; i < num_partials; ++i) {
@@ -127,7 +127,7 @@ TEST(Attention, AQueryWithoutKeysWritesNothing) {
     std::vector<AttentionPartial> partials(4);
     for (size_t i = 0; i < 4; ++i) partials[i] = {-3.0f, -5.0f, &values[i * 64]};
     const AttentionQuery queries[] = {in.Query(0, 0, &partials[0]), in.Query(1, 9, &partials[2])};
-    AttentionScratch scratch(in.layout());
+    AttentionScratch scratch(in.layout(), in.heads());
     k->attend_split({in.layout(), in.pages(), nullptr, 0, queries, 2, 0, 2, scratch.data()});
     for (size_t h = 0; h < 2; ++h) {
       EXPECT_EQ(partials[h].largest, -3.0f) << k->level;
@@ -160,7 +160,7 @@ TEST(Attention, ScoresBeyondF32GiveASumThatIsNan) {
       std::vector<float> values(64);
       AttentionPartial partial{0, 0, values.data()};
       const AttentionQuery q = in.Query(0, 70, &partial);
-      AttentionScratch scratch(in.layout());
+      AttentionScratch scratch(in.layout(), in.heads());
       k->attend_split({in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
       EXPECT_TRUE(std::isnan(partial.sum)) << k->level << " query " << query;
     }
@@ -192,7 +192,7 @@ TEST(Attention, ExtremesOfThePlanesStayExact) {
       std::vector<float> values(512);
       AttentionPartial partial{0, 0, values.data()};
       const AttentionQuery q = in.Query(0, 1, &partial);
-      AttentionScratch scratch(in.layout());
+      AttentionScratch scratch(in.layout(), in.heads());
       reference::AttendSplit({in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
       EXPECT_EQ(partial.largest, 2 * d * 0x1p-44f);
     }
@@ -214,7 +214,7 @@ TEST(Attention, GroupingChangesNoBit) {
     for (size_t q = 0; q < 8; ++q) {
       queries.push_back(in.Query(static_cast<int64_t>(q), num_keys[q], &partials[q * 8]));
     }
-    AttentionScratch scratch(in.layout());
+    AttentionScratch scratch(in.layout(), in.heads());
     k->attend_split(
         {in.layout(), in.pages(), list.data(), 0, queries.data(), 8, 0, 8, scratch.data()});
     for (size_t q = 0; q < 8; ++q) {

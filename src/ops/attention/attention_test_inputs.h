@@ -113,8 +113,9 @@ class AttentionInputs {
 // The scratch of a split, with a canary behind it.
 class AttentionScratch {
  public:
-  explicit AttentionScratch(const KvRowLayout& layout)
-      : used_(static_cast<size_t>(AttentionPanelBytes(layout))), bytes_(used_ + 256, kPoisonByte) {}
+  AttentionScratch(const KvRowLayout& layout, int64_t num_heads)
+      : used_(static_cast<size_t>(AttentionScratchBytes(layout, num_heads))),
+        bytes_(used_ + 256, kPoisonByte) {}
   ~AttentionScratch() {
     for (size_t i = used_; i < bytes_.size(); ++i) {
       EXPECT_EQ(bytes_[i], kPoisonByte) << "byte " << i - used_ << " behind the scratch";
@@ -137,13 +138,13 @@ inline AlignedVector<float> Attend(const CpuKernels& k, const AttentionInputs& i
   AlignedVector<float> values(static_cast<size_t>(num_splits * heads) * padded);
   std::vector<AttentionPartial> partials(static_cast<size_t>(num_splits * heads));
   for (size_t i = 0; i < partials.size(); ++i) partials[i].values = values.data() + i * padded;
-  AttentionScratch scratch(in.layout());
+  AttentionScratch scratch(in.layout(), heads);
   for (int64_t split = 0; split < num_splits; ++split) {
     const int64_t first = split * kSplitKeys;
     const AttentionQuery q =
         in.Query(query, std::min(kSplitKeys, num_keys - first), &partials[size_t(split * heads)]);
     AttentionSplit s{in.layout(), in.pages(), list.data() + first, 0, &q, 1};
-    s.panels = scratch.data();
+    s.scratch = scratch.data();
     for (s.first_head = 0; s.first_head < heads; s.first_head += heads_at_once) {
       s.num_heads = std::min(heads_at_once, heads - s.first_head);
       k.attend_split(s);

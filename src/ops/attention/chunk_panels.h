@@ -1,8 +1,8 @@
-// A chunk of up to 64 gathered KV rows, rearranged for dot products of 16 lanes. For kernel files.
+// Gathered KV rows, rearranged for dot products of 16 lanes. For kernel files.
 //
-// Score panels: [group of 16 keys][quad of dims][plane hi, lo][16 keys x 4 dims], dims = latent
-// then rope. Value panels: [64 latents][quad of keys][4 x 16 latents][plane hi, lo][16 latents x 4
-// keys]. All bytes carry an offset of 128. Keys that are missing hold arbitrary bytes with scale 0.
+// Score panel of 16 keys: [quad of dims][plane hi, lo][16 keys x 4 dims], dims = latent then rope.
+// Value panel of 64 latents: [quad of keys][4 x 16 latents][plane hi, lo][16 latents x 4 keys]. All
+// bytes carry an offset of 128.
 #pragma once
 
 #include "kv/layout.h"
@@ -16,20 +16,7 @@ inline constexpr int64_t kVector = 64;              // bytes
 inline constexpr int64_t kBlockDims = 64;           // dims of a row moved at once
 inline constexpr int64_t kPairBytes = 2 * kVector;  // both planes
 
-struct ChunkPanels {
-  uint8_t* scores;
-  uint8_t* values;
-  int64_t score_group_bytes;  // of 16 keys
-  float latent_scale[kChunkKeys];
-  float rope_scale[kChunkKeys];
-
-  const uint8_t* score_group(int64_t group) const { return scores + group * score_group_bytes; }
-  // 64 latents: 16 quads of keys x 4 vectors x 2 planes.
-  static constexpr int64_t kValueBlockBytes = kChunkKeys / 4 * 4 * kPairBytes;
-  const uint8_t* value_block(int64_t block) const { return values + block * kValueBlockBytes; }
-};
-
-#if defined(__AVX512VNNI__)
+#if HILLSTAR_SIMD == 2
 
 // out[v] = for 16 columns 16v.. the bytes of 4 rows side by side.
 SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t* out,
@@ -64,38 +51,46 @@ SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t*
 
 #endif
 
-// Gathers keys [first, first + count) of the split's list, 1 <= count <= 64.
-SIMD_INLINE void BuildPanels(const AttentionSplit& s, int64_t first, int64_t count,
-                             ChunkPanels* out) {
-  const KvRowLayout& layout = s.layout;
+// Where the rows of a chunk's keys lie, and their scales. Keys that are missing have scale 0 and
+// another key's bytes.
+struct ChunkRows {
   const uint8_t* rows[kChunkKeys];
+  float latent_scale[kChunkKeys];
+  float rope_scale[kChunkKeys];
+};
+
+// Keys [first, first + count) of the split's list, 1 <= count <= 64.
+SIMD_INLINE ChunkRows FindRows(const AttentionSplit& s, int64_t first, int64_t count) {
+  ChunkRows r;
   for (int64_t i = 0; i < kChunkKeys; ++i) {
-    rows[i] = s.pages.row(layout, s.position(first + (i < count ? i : 0)));
-    const bool missing = i >= count;
-    std::memcpy(&out->latent_scale[i], rows[i] + layout.latent_scale(), sizeof(float));
-    std::memcpy(&out->rope_scale[i], rows[i] + layout.rope_scale(), sizeof(float));
-    if (missing) out->latent_scale[i] = out->rope_scale[i] = 0.0f;
+    r.rows[i] = s.pages.row(s.layout, s.position(first + (i < count ? i : 0)));
+    r.latent_scale[i] = r.rope_scale[i] = 0.0f;
+    if (i >= count) continue;
+    std::memcpy(&r.latent_scale[i], r.rows[i] + s.layout.latent_scale(), sizeof(float));
+    std::memcpy(&r.rope_scale[i], r.rows[i] + s.layout.rope_scale(), sizeof(float));
   }
-  const int64_t latent = layout.padded_latent(), rope = layout.padded_rope();
-  for (int64_t group = 0; group * kLanes < count; ++group) {
-    uint8_t* panel = out->scores + group * out->score_group_bytes;
-    const uint8_t* const* keys = rows + group * kLanes;
-    for (int64_t d = 0; d < latent; d += kBlockDims, panel += kLanes * kPairBytes) {
-      TransposeQuads<true>(keys, layout.latent_hi() + d, panel, kPairBytes);
-      TransposeQuads<true>(keys, layout.latent_lo() + d, panel + kVector, kPairBytes);
+  return r;
+}
+
+// All dimensions of 16 keys.
+SIMD_INLINE void MakeScorePanel(const KvRowLayout& layout, const uint8_t* const* keys,
+                                uint8_t* panel) {
+  const auto add = [&](int64_t hi, int64_t lo, int64_t dims) {
+    for (int64_t d = 0; d < dims; d += kBlockDims, panel += kLanes * kPairBytes) {
+      TransposeQuads<true>(keys, hi + d, panel, kPairBytes);
+      TransposeQuads<true>(keys, lo + d, panel + kVector, kPairBytes);
     }
-    for (int64_t d = 0; d < rope; d += kBlockDims, panel += kLanes * kPairBytes) {
-      TransposeQuads<true>(keys, layout.rope_hi() + d, panel, kPairBytes);
-      TransposeQuads<true>(keys, layout.rope_lo() + d, panel + kVector, kPairBytes);
-    }
-  }
-  for (int64_t block = 0; block * kBlockDims < latent; ++block) {
-    uint8_t* values = out->values + block * ChunkPanels::kValueBlockBytes;
-    for (int64_t key = 0; key < count; key += 4, values += 4 * kPairBytes) {
-      const int64_t at = block * kBlockDims;
-      InterleaveRows(rows + key, layout.latent_hi() + at, values, kPairBytes);
-      InterleaveRows(rows + key, layout.latent_lo() + at, values + kVector, kPairBytes);
-    }
+  };
+  add(layout.latent_hi(), layout.latent_lo(), layout.padded_latent());
+  add(layout.rope_hi(), layout.rope_lo(), layout.padded_rope());
+}
+
+// 64 latents from `at` on of `count` keys, rounded up to four.
+SIMD_INLINE void MakeValuePanel(const KvRowLayout& layout, const uint8_t* const* keys,
+                                int64_t count, int64_t at, uint8_t* panel) {
+  for (int64_t key = 0; key < count; key += 4, panel += kBlockDims / kLanes * kPairBytes) {
+    InterleaveRows(keys + key, layout.latent_hi() + at, panel, kPairBytes);
+    InterleaveRows(keys + key, layout.latent_lo() + at, panel + kVector, kPairBytes);
   }
 }
 

@@ -1,44 +1,43 @@
 #include "ops/kernels.h"
-#include "ops/simd.h"
+#include "ops/plane_dots.h"
 
 namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
-// PlaneProduct of a query head with 16 keys, whose bytes carry an offset of 128 each: `offset`
-// removes it. Integer sums may wrap; the true value fits.
-SIMD_INLINE I32 DotKeys(const uint8_t* panel, int64_t plane_bytes, const int8_t* q_hi,
-                        const int8_t* q_lo, int64_t dim, I32 offset) {
-  I32 high = SetInt(0), cross = SetInt(0), cross_low = SetInt(0);
-  for (int64_t i = 0; i < dim; i += 4) {
-    const Bytes key_hi = LoadBytes(panel + 16 * i),
-                key_lo = LoadBytes(panel + plane_bytes + 16 * i);
-    const Quad q_high = Broadcast(q_hi + i);
-    high = Dot4(high, key_hi, q_high);
-    cross = Dot4(cross, key_lo, q_high);
-    cross_low = Dot4(cross_low, key_hi, Broadcast(q_lo + i));
+// Adds the heads [first, first + kNumHeads) to the scores of every panel; the first heads start
+// them.
+template <int kNumHeads>
+void AddHeads(const IndexScoreSlice& s, int64_t first) {
+  const int64_t dim = s.layout.dim, plane_bytes = dim * kLanes;
+  Operand x[kNumHeads];
+  F32 w[kNumHeads], q_scale[kNumHeads];
+  for (int h = 0; h < kNumHeads; ++h) {
+    const int8_t *hi = s.q_hi + (first + h) * dim, *lo = s.q_lo + (first + h) * dim;
+    x[h] = {hi, lo, PlaneOffset(hi, lo, dim)};
+    w[h] = Set(s.w[first + h]);
+    q_scale[h] = Set(s.q_scale[first + h]);
   }
-  return SubInt(AddInt(ShiftLeft<8>(high), AddInt(cross, cross_low)), offset);
+  const bool is_last = first + kNumHeads == s.num_heads;
+  for (int64_t p = s.first_panel; p < s.first_panel + s.num_panels; ++p) {
+    const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);
+    F32 d[kNumHeads][1];
+    DotPanels<kNumHeads, 1>({panel, plane_bytes, 0, 4 * kLanes}, dim / 4, x, d);
+    const F32 key_scale = Load(reinterpret_cast<const float*>(panel + 2 * plane_bytes));
+    float* out = s.scores + p * kLanes;
+    F32 sum = first == 0 ? Set(0.0f) : Load(out);
+    for (int h = 0; h < kNumHeads; ++h) {
+      sum = Fma(w[h], Max(Mul(d[h][0], Mul(q_scale[h], key_scale)), Set(0.0f)), sum);
+    }
+    Store(out, is_last ? Add(sum, Set(0.0f)) : sum);
+  }
 }
 
 }  // namespace
 
 void IndexScores(const IndexScoreSlice& s) {
-  const int64_t dim = s.layout.dim;
-  const int64_t plane_bytes = dim * kLanes;
-  for (int64_t h = 0; h < s.num_heads; ++h) {
-    const int8_t *q_hi = s.q_hi + h * dim, *q_lo = s.q_lo + h * dim;
-    const I32 offset = SetInt(128 * (257 * SumBytes(q_hi, dim) + SumBytes(q_lo, dim)));
-    const F32 w = Set(s.w[h]), q_scale = Set(s.q_scale[h]);
-    for (int64_t p = s.first_panel; p < s.first_panel + s.num_panels; ++p) {
-      const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);
-      const F32 d = ToFloat(DotKeys(panel, plane_bytes, q_hi, q_lo, dim, offset));
-      const F32 key_scale = Load(reinterpret_cast<const float*>(panel + 2 * plane_bytes));
-      const F32 v = Max(Mul(d, Mul(q_scale, key_scale)), Set(0.0f));
-      float* out = s.scores + p * kLanes;
-      const F32 sum = Fma(w, v, h == 0 ? Set(0.0f) : Load(out));
-      Store(out, h + 1 < s.num_heads ? sum : Add(sum, Set(0.0f)));
-    }
-  }
+  int64_t h = 0;
+  for (; h + kDotHeads <= s.num_heads; h += kDotHeads) AddHeads<kDotHeads>(s, h);
+  for (; h < s.num_heads; ++h) AddHeads<1>(s, h);
 }
 
 }  // namespace hillstar::HILLSTAR_LEVEL

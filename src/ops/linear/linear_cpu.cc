@@ -7,7 +7,7 @@ namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
 // Tokens that share one pass over a panel: as many as leave the accumulators in registers.
-#if defined(__AVX512VNNI__)
+#if HILLSTAR_SIMD == 2
 constexpr int kMaxTokens = 8;
 #else
 constexpr int kMaxTokens = 2;

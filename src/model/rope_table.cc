@@ -1,0 +1,29 @@
+#include "model/rope_table.h"
+
+#include <cmath>
+
+#include "core/check.h"
+
+namespace hillstar {
+
+RopeTable::RopeTable(WorkspaceMemory& memory, int64_t rope, double theta, int64_t max_positions)
+    : max_positions_(max_positions), rows_(memory.AllocFloats(max_positions * rope)) {
+  for (int64_t j = 0; j < rope / 2; ++j) {
+    frequencies_.push_back(std::pow(theta, -2.0 * double(j) / double(rope)));
+  }
+}
+
+void RopeTable::Reserve(int64_t end) {
+  CHECK(end <= max_positions_);
+  const auto half = int64_t(frequencies_.size());
+  for (; num_rows_ < end; ++num_rows_) {
+    float* cos = rows_ + num_rows_ * 2 * half;
+    for (int64_t j = 0; j < half; ++j) {
+      const double angle = double(num_rows_) * frequencies_[size_t(j)];
+      cos[j] = float(std::cos(angle));
+      cos[half + j] = float(std::sin(angle));
+    }
+  }
+}
+
+}  // namespace hillstar
