@@ -54,7 +54,7 @@ SIMD_INLINE void DotPanels(const PanelPlanes& panel, int64_t num_quads, const Op
       v[r] = LoadBytes(quad + r * panel.vector_bytes + panel.plane_bytes);
     }
     for (int h = 0; h < kNumHeads; ++h) {
-      const Quad hi = Broadcast(x[h].hi + 4 * q), lo = Broadcast(x[h].lo + 4 * q);
+      const int8_t *hi = x[h].hi + 4 * q, *lo = x[h].lo + 4 * q;
       for (int r = 0; r < kNumRows; ++r) {
         high[h][r] = Dot4(high[h][r], u[r], hi);
         cross[h][r] = Dot4(cross[h][r], v[r], hi);

@@ -16,41 +16,6 @@ inline constexpr int64_t kVector = 64;              // bytes
 inline constexpr int64_t kBlockDims = 64;           // dims of a row moved at once
 inline constexpr int64_t kPairBytes = 2 * kVector;  // both planes
 
-#if HILLSTAR_SIMD == 2
-
-// out[v] = for 16 columns 16v.. the bytes of 4 rows side by side.
-SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t* out,
-                                int64_t stride) {
-  __m512i r[4];
-  for (int i = 0; i < 4; ++i) r[i] = FlipSign(LoadBytes(rows[i] + at)).v;
-  const __m512i ab_lo = _mm512_unpacklo_epi8(r[0], r[1]), ab_hi = _mm512_unpackhi_epi8(r[0], r[1]);
-  const __m512i cd_lo = _mm512_unpacklo_epi8(r[2], r[3]), cd_hi = _mm512_unpackhi_epi8(r[2], r[3]);
-  const __m512i q0 = _mm512_unpacklo_epi16(ab_lo, cd_lo), q1 = _mm512_unpackhi_epi16(ab_lo, cd_lo);
-  const __m512i q2 = _mm512_unpacklo_epi16(ab_hi, cd_hi), q3 = _mm512_unpackhi_epi16(ab_hi, cd_hi);
-  // 128-bit part p of q_i holds columns 16p + 4i..: bring the parts of one p together.
-  const __m512i a = _mm512_shuffle_i32x4(q0, q1, 0x44), b = _mm512_shuffle_i32x4(q2, q3, 0x44);
-  const __m512i c = _mm512_shuffle_i32x4(q0, q1, 0xee), d = _mm512_shuffle_i32x4(q2, q3, 0xee);
-  StoreAll(out, {_mm512_shuffle_i32x4(a, b, 0x88)});
-  StoreAll(out + stride, {_mm512_shuffle_i32x4(a, b, 0xdd)});
-  StoreAll(out + 2 * stride, {_mm512_shuffle_i32x4(c, d, 0x88)});
-  StoreAll(out + 3 * stride, {_mm512_shuffle_i32x4(c, d, 0xdd)});
-}
-
-#else
-
-SIMD_INLINE void InterleaveRows(const uint8_t* const* rows, int64_t at, uint8_t* out,
-                                int64_t stride) {
-  for (int v = 0; v < 4; ++v) {
-    for (int c = 0; c < kLanes; ++c) {
-      for (int r = 0; r < 4; ++r) {
-        out[v * stride + 4 * c + r] = static_cast<uint8_t>(rows[r][at + 16 * v + c] ^ 128);
-      }
-    }
-  }
-}
-
-#endif
-
 // Where the rows of a chunk's keys lie, and their scales. Keys that are missing have scale 0 and
 // another key's bytes.
 struct ChunkRows {

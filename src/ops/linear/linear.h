@@ -8,7 +8,7 @@
 
 namespace hillstar {
 
-// The planes, scales and sums of up to eight tokens, packed side by side.
+// The planes, scales and starting sums of up to eight tokens, packed side by side.
 constexpr size_t LinearScratchBytes(int64_t cols) {
   return size_t(8 * NumGroups(cols)) * (2 * kGroup + sizeof(float) + sizeof(int32_t));
 }

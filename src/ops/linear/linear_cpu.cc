@@ -18,11 +18,14 @@ constexpr int kWord = 4;  // inputs of a quad
 
 // The activations of kTokens tokens: where a quad of one token lies. A single token is read where
 // it is; more are packed side by side first, so that one pointer serves all.
+//
+// Weights are stored with an offset (8 in w4, else 128) that makes them unsigned; it adds
+// offset * sum(x) to a group's sum, so the sum starts at the negative of that.
 template <int kTokens>
 struct TokenBlock {
-  const int8_t* quads;  // [inputs / 4][tokens][hi, lo] words of four int8
-  const float* scale;   // [groups][tokens]
-  const int32_t* sum;   // [groups][tokens]
+  const int8_t* quads;   // [inputs / 4][tokens][hi, lo] words of four int8
+  const float* scale;    // [groups][tokens]
+  const int32_t* start;  // [groups][tokens]
 
   const int8_t* hi(int64_t quad, int t) const { return quads + (quad * kTokens + t) * (2 * kWord); }
   const int8_t* lo(int64_t quad, int t) const { return hi(quad, t) + kWord; }
@@ -32,7 +35,7 @@ struct TokenBlock<1> {
   const int8_t* high;
   const int8_t* low;
   const float* scale;
-  const int32_t* sum;
+  const int32_t* sum;  // start = -(sum << OffsetBits)
 
   const int8_t* hi(int64_t quad, int) const { return high + quad * kWord; }
   const int8_t* lo(int64_t quad, int) const { return low + quad * kWord; }
@@ -52,7 +55,9 @@ SIMD_INLINE void PackGroup(const uint8_t* const* rows, int64_t at, int8_t* out) 
   }
 }
 
-template <int kTokens>
+constexpr int OffsetBits(WeightFormat format) { return format == WeightFormat::kW4 ? 3 : 7; }
+
+template <WeightFormat kFormat, int kTokens>
 TokenBlock<kTokens> PackTokens(const LinearSlice& s, int64_t first_token) {
   if constexpr (kTokens == 1) {
     const ActivationPlanes x = s.x.FromRow(s.x_row(first_token));
@@ -61,7 +66,7 @@ TokenBlock<kTokens> PackTokens(const LinearSlice& s, int64_t first_token) {
     const int64_t num_groups = s.x.groups(), num_quads = num_groups * kQuads;
     int8_t* quads = reinterpret_cast<int8_t*>(s.scratch);
     float* scale = reinterpret_cast<float*>(quads + num_quads * kTokens * 2 * kWord);
-    int32_t* sum = reinterpret_cast<int32_t*>(scale + num_groups * kTokens);
+    int32_t* start = reinterpret_cast<int32_t*>(scale + num_groups * kTokens);
     const uint8_t* rows[2 * kTokens];
     for (int t = 0; t < kTokens; ++t) {
       const ActivationPlanes x = s.x.FromRow(s.x_row(first_token + t));
@@ -69,13 +74,13 @@ TokenBlock<kTokens> PackTokens(const LinearSlice& s, int64_t first_token) {
       rows[2 * t + 1] = reinterpret_cast<const uint8_t*>(x.lo);
       for (int64_t g = 0; g < num_groups; ++g) {
         scale[g * kTokens + t] = x.scale[g];
-        sum[g * kTokens + t] = x.sum[g];
+        start[g * kTokens + t] = -(x.sum[g] * (1 << OffsetBits(kFormat)));
       }
     }
     for (int64_t g = 0; g < num_groups; ++g) {
       PackGroup<kTokens>(rows, g * kGroup, quads + g * kQuads * kTokens * 2 * kWord);
     }
-    return {quads, scale, sum};
+    return {quads, scale, start};
   }
 }
 
@@ -89,10 +94,10 @@ SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenBlock<kTokens>& x, in
     for (int q = 0; q < kQuads; q += 2) {
       const Bytes a = LoadBytes(plane + q * kVectorBytes);
       const Bytes b = LoadBytes(plane + (q + 1) * kVectorBytes);
-      high[0] = Dot4(high[0], a, Broadcast(x.hi(quad + q, 0)));
-      low[0] = Dot4(low[0], a, Broadcast(x.lo(quad + q, 0)));
-      h = Dot4(h, b, Broadcast(x.hi(quad + q + 1, 0)));
-      l = Dot4(l, b, Broadcast(x.lo(quad + q + 1, 0)));
+      high[0] = Dot4(high[0], a, x.hi(quad + q, 0));
+      low[0] = Dot4(low[0], a, x.lo(quad + q, 0));
+      h = Dot4(h, b, x.hi(quad + q + 1, 0));
+      l = Dot4(l, b, x.lo(quad + q + 1, 0));
     }
     high[0] = AddInt(high[0], h);
     low[0] = AddInt(low[0], l);
@@ -100,8 +105,8 @@ SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenBlock<kTokens>& x, in
     for (int q = 0; q < kQuads; ++q) {
       const Bytes u = LoadBytes(plane + q * kVectorBytes);
       for (int t = 0; t < kTokens; ++t) {
-        high[t] = Dot4(high[t], u, Broadcast(x.hi(quad + q, t)));
-        low[t] = Dot4(low[t], u, Broadcast(x.lo(quad + q, t)));
+        high[t] = Dot4(high[t], u, x.hi(quad + q, t));
+        low[t] = Dot4(low[t], u, x.lo(quad + q, t));
       }
     }
   }
@@ -116,14 +121,14 @@ SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenBlock<kTokens>& x, 
     const Bytes first = LowNibbles(packed), second = HighNibbles(packed);
     const int64_t at = quad + q, later = at + kQuads / 2;
     for (int t = 0; t < kTokens; ++t) {
-      high[t] = Dot4(high[t], first, Broadcast(x.hi(at, t)));
-      low[t] = Dot4(low[t], first, Broadcast(x.lo(at, t)));
+      high[t] = Dot4(high[t], first, x.hi(at, t));
+      low[t] = Dot4(low[t], first, x.lo(at, t));
       if constexpr (kTokens == 1) {
-        h = Dot4(h, second, Broadcast(x.hi(later, t)));
-        l = Dot4(l, second, Broadcast(x.lo(later, t)));
+        h = Dot4(h, second, x.hi(later, t));
+        l = Dot4(l, second, x.lo(later, t));
       } else {
-        high[t] = Dot4(high[t], second, Broadcast(x.hi(later, t)));
-        low[t] = Dot4(low[t], second, Broadcast(x.lo(later, t)));
+        high[t] = Dot4(high[t], second, x.hi(later, t));
+        low[t] = Dot4(low[t], second, x.lo(later, t));
       }
     }
   }
@@ -133,12 +138,15 @@ SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenBlock<kTokens>& x, 
   }
 }
 
-// Weights are stored with an offset (8 or 128) to make them unsigned; -offset * sum(x) removes it.
-template <int kTokens, int kOffsetBits>
+template <WeightFormat kFormat, int kTokens>
 SIMD_INLINE void StartSums(const TokenBlock<kTokens>& x, int64_t g, I32* high, I32* low) {
   for (int t = 0; t < kTokens; ++t) {
     high[t] = SetInt(0);
-    low[t] = SetInt(-(x.sum[g * kTokens + t] * (1 << kOffsetBits)));
+    if constexpr (kTokens == 1) {
+      low[t] = SetInt(-(x.sum[g] * (1 << OffsetBits(kFormat))));
+    } else {
+      low[t] = SetInt(x.start[g * kTokens + t]);
+    }
   }
 }
 
@@ -158,20 +166,20 @@ SIMD_INLINE void Group(const uint8_t* tile, const TokenBlock<kTokens>& x, int64_
   F32 d[kTokens];
   const int64_t at = g * kQuads;
   if constexpr (kFormat == WeightFormat::kW4) {
-    StartSums<kTokens, 3>(x, g, high, low);
+    StartSums<kFormat, kTokens>(x, g, high, low);
     DotNibbles<kTokens>(tile, x, at, high, low);
     for (int t = 0; t < kTokens; ++t) d[t] = ToFloat(Combine(high[t], low[t]));
     AddGroup<kTokens>(LoadHalf(tile + kQuads / 2 * kVectorBytes), x, g, d, segment);
   } else if constexpr (kFormat == WeightFormat::kW8) {
-    StartSums<kTokens, 7>(x, g, high, low);
+    StartSums<kFormat, kTokens>(x, g, high, low);
     DotPlane<kTokens>(tile, x, at, high, low);
     for (int t = 0; t < kTokens; ++t) d[t] = ToFloat(Combine(high[t], low[t]));
     AddGroup<kTokens>(LoadHalf(tile + kQuads * kVectorBytes), x, g, d, segment);
   } else {
-    StartSums<kTokens, 7>(x, g, high, low);
+    StartSums<kFormat, kTokens>(x, g, high, low);
     DotPlane<kTokens>(tile, x, at, high, low);
     for (int t = 0; t < kTokens; ++t) d[t] = ToFloat(Combine(high[t], low[t]));
-    StartSums<kTokens, 7>(x, g, high, low);
+    StartSums<kFormat, kTokens>(x, g, high, low);
     DotPlane<kTokens>(tile + kQuads * kVectorBytes, x, at, high, low);
     for (int t = 0; t < kTokens; ++t) {
       d[t] = Fma(Set(256.0f), d[t], ToFloat(Combine(high[t], low[t])));
@@ -213,7 +221,7 @@ template <WeightFormat kFormat, int kTokens>
 void Tokens(const Slice& slice, int64_t first_token) {
   const LinearSlice& s = slice.s;
   const int64_t num_groups = s.x.groups();
-  const TokenBlock<kTokens> x = PackTokens<kTokens>(s, first_token);
+  const TokenBlock<kTokens> x = PackTokens<kFormat, kTokens>(s, first_token);
   for (int64_t panel = s.first_panel; panel < s.first_panel + s.num_panels; ++panel) {
     F32 total[kTokens];
     PanelDot<kFormat, kTokens>(s.w.panel(panel), x, num_groups, total);
