@@ -14,7 +14,9 @@ DEMO ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 FUZZ_SECONDS ?= 60
 
-configure = cmake --preset $(1) -DHILLSTAR_DEMO_CHECKPOINT=$(DEMO) --log-level=WARNING
+# Silent unless it fails: what CMake finds is of interest only then.
+configure = output=$$(cmake --preset $(1) -DHILLSTAR_DEMO_CHECKPOINT=$(DEMO) 2>&1) || \
+  { status=$$?; printf '%s\n' "$$output" >&2; exit $$status; }
 test = ctest --test-dir $(1) -L cpu -j $(JOBS) --output-on-failure --no-label-summary
 
 .PHONY: all chat check setup format asan tsan fuzz

@@ -71,10 +71,11 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
 void CheckLengths(const Engine& engine, const BenchPlan& plan) {
   const auto check = [&](const char* option, int64_t tokens) {
     if (tokens <= engine.context_tokens()) return;
+    const bool is_limit = engine.context_tokens() >= engine.config().max_positions;
     throw Error(ErrorCode::kUsage,
-                fmt::format("{} needs a context of {} tokens, and the engine's has {}; --context "
-                            "may raise it",
-                            option, tokens, engine.context_tokens()));
+                fmt::format("{} needs a context of {} tokens, and the engine's has {}; {}", option,
+                            tokens, engine.context_tokens(),
+                            is_limit ? "that is the model's limit" : "--context may raise it"));
   };
   for (const int64_t tokens : plan.prompt_tokens) check("--prompt-tokens", tokens);
   for (const int64_t tokens : plan.context_tokens) {
@@ -128,7 +129,9 @@ std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
   for (const int64_t tokens : plan.context_tokens) {
     // A sequence begins with at least one token.
     const std::vector<int32_t> context = SpreadTokens(std::max<int64_t>(tokens, 1), vocab);
-    add(MeasureDecode(*sequence, context, plan));
+    BenchRow row = MeasureDecode(*sequence, context, plan);
+    row.context_tokens = tokens;
+    add(row);
   }
   return rows;
 }

@@ -23,7 +23,7 @@ struct BenchPlan {
 struct BenchRow {
   bool is_prefill;
   int64_t num_tokens;      // prefilled, or decoded
-  int64_t context_tokens;  // before them
+  int64_t context_tokens;  // before them, as the plan has it: 0 stands for the one to begin with
   double median_rate;      // tokens a second
   double lowest_rate, highest_rate;
 };

@@ -41,8 +41,8 @@ uint64_t PeakResidentBytes() {
 
 void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
-  fmt::print("{}: weights {}, {} threads, {}\n", model.folder, engine.weight_summary(),
-             engine.num_threads(), engine.simd_level());
+  fmt::print("{}: weights {}, {}, {}\n", model.folder, engine.weight_summary(),
+             CountText(engine.num_threads(), "thread"), engine.simd_level());
   fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>22}\n", "", "tokens", "after", "tok/s",
              "lowest to highest", "share of bound");
   for (const BenchRow& row : m.rows) {

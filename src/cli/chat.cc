@@ -13,7 +13,7 @@ namespace {
 
 constexpr const char* kSlashHelp =
     "/help              this list\n"
-    "/clear             forget the conversation\n"
+    "/clear             forget the conversation, but keep the system message\n"
     "/system TEXT       set the system message and forget the conversation; without TEXT remove "
     "it\n"
     "/think on|off      ask the model to reason before it answers, or not\n"
@@ -21,7 +21,9 @@ constexpr const char* kSlashHelp =
     "/stats             tokens and speed of the last answer\n"
     "/save FILE         write the conversation as JSON\n"
     "/quit              end (or Ctrl-D)\n"
-    "A backslash at the end of a line continues it; Ctrl-C stops an answer.\n";
+    "A backslash at the end of a line continues the message on the next line; to end a message in\n"
+    "a backslash, type two. Ctrl-C stops an answer or drops what is typed; Ctrl-D in a continued\n"
+    "message drops it.\n";
 
 class ChatLoop {
  public:
@@ -36,31 +38,38 @@ class ChatLoop {
   void PrintBanner() {
     const Engine& engine = session_.engine;
     session_.notes << fmt::format(
-        "{}: weights {}, context {} tokens, {} threads, {}; thinking {}. /help lists commands, "
+        "{}: weights {}, context {}, {}, {}; thinking {}. /help lists commands, "
         "Ctrl-D ends.\n",
         session_.is_built_in ? "built-in model" : session_.options.model, engine.weight_summary(),
-        engine.context_tokens(), engine.num_threads(), engine.simd_level(),
-        conversation_.thinking() ? "on" : "off");
+        CountText(engine.context_tokens(), "token"), CountText(engine.num_threads(), "thread"),
+        engine.simd_level(), conversation_.thinking() ? "on" : "off");
   }
 
   void Loop() {
     while (!ends_) {
-      const std::optional<std::string> message =
-          NextMessage(session_.lines, session_.has_terminal ? "> " : "");
-      if (!message) break;
-      if (message->find_first_not_of(" \t\n") == std::string::npos) continue;
-      if (message->front() == '/') {
-        Obey(*message);
+      const Input input = NextMessage(session_.lines, session_.has_terminal ? "> " : "");
+      if (input.kind == Input::Kind::kEnd) break;
+      if (input.kind == Input::Kind::kDropped) TellDropped();
+      if (input.text.find_first_not_of(" \t\n") == std::string::npos) continue;
+      if (input.text.front() == '/') {
+        Obey(input.text);
       } else {
-        Answer(*message);
+        Answer(input.text);
       }
     }
-    if (!ends_ && session_.has_terminal) session_.out << "\n";
   }
 
   bool failed() const { return failed_; }
 
  private:
+  // A person sees the prompt again; of a script the input has ended.
+  void TellDropped() {
+    if (session_.has_terminal) return;
+    session_.notes << "hillstar: the input ends in a backslash, within a message, which is not "
+                      "sent\n";
+    failed_ = true;
+  }
+
   void Answer(const std::string& message) {
     InterruptGuard guard;
     bool is_dim = false;
@@ -106,7 +115,9 @@ class ChatLoop {
       ends_ = true;
     } else if (name == "/clear") {
       conversation_.Clear();
-      session_.notes << "the conversation is forgotten\n";
+      session_.notes << (conversation_.messages().empty()
+                             ? "the conversation is forgotten\n"
+                             : "the conversation is forgotten; the system message stays\n");
     } else if (name == "/system") {
       conversation_.Clear();
       conversation_.SetSystem(rest);

@@ -9,7 +9,7 @@
 namespace hillstar {
 
 int ChatCommand(const Options& options) {
-  const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  const OpenedModel model = OpenChatModel(options);
   const bool has_terminal = StandardInputIsTerminal() && StandardOutputIsTerminal();
   const std::unique_ptr<LineSource> lines =
       has_terminal ? TerminalLines(ChatHistoryFile()) : StreamLines(std::cin);

@@ -115,12 +115,64 @@ TEST(Chat, SavesTheConversation) {
   EXPECT_EQ(json[2]["content"], "Yes.");
 }
 
+// What a person types, line by line, and the prompts that were shown.
+class TypedLines : public LineSource {
+ public:
+  explicit TypedLines(std::deque<Input> typed) : typed_(std::move(typed)) {}
+  Input Next(const std::string& prompt) override {
+    prompts += prompt;
+    if (typed_.empty()) return {Input::Kind::kEnd, ""};
+    const Input next = typed_.front();
+    typed_.pop_front();
+    return next;
+  }
+  std::string prompts;
+
+ private:
+  std::deque<Input> typed_;
+};
+
+const Input kCtrlC{Input::Kind::kDropped, ""};
+const Input kCtrlD{Input::Kind::kEnd, ""};
+Input Typed(const std::string& text) { return {Input::Kind::kText, text}; }
+
+TEST(Chat, CtrlCAndCtrlDDropAnUnfinishedMessage) {
+  FakeEngine engine(AnsweringModel("Yes."));
+  for (const Input& drop : {kCtrlC, kCtrlD}) {
+    TypedLines lines({Typed("one\\"), Typed("two\\"), drop, kCtrlC, Typed("three"), kCtrlD});
+    std::ostringstream out, notes;
+    const Options options;
+    EXPECT_EQ(Chat({engine, options, true, true, lines, out, notes}), 0);
+    EXPECT_EQ(lines.prompts, "> ... ... > > > ");
+    EXPECT_EQ(out.str(), "Yes.\n") << "one answer, to \"three\"";
+  }
+}
+
+TEST(Chat, APipeThatEndsWithinAMessageFails) {
+  const Talk talk = Say("hello\\\n", "Yes.");
+  EXPECT_EQ(talk.out, "");
+  EXPECT_NE(talk.notes.find("ends in a backslash"), std::string::npos) << talk.notes;
+  EXPECT_EQ(talk.exit_code, 1);
+}
+
+TEST(Chat, ClearSaysWhatStays) {
+  EXPECT_EQ(Say("/clear\n", "x").notes, "the conversation is forgotten\n");
+  EXPECT_EQ(Say("/system s\n/clear\n", "x").notes,
+            "system message set\nthe conversation is forgotten; the system message stays\n");
+}
+
 TEST(NextMessage, ABackslashContinuesTheLine) {
-  std::istringstream in("one\\\ntwo\\\nthree\nfour\n");
-  const auto lines = StreamLines(in);
-  EXPECT_EQ(NextMessage(*lines, ""), "one\ntwo\nthree");
-  EXPECT_EQ(NextMessage(*lines, ""), "four");
-  EXPECT_EQ(NextMessage(*lines, ""), std::nullopt);
+  TypedLines lines({Typed("one\\"), Typed("two\\"), Typed("three"), Typed("four")});
+  EXPECT_EQ(NextMessage(lines, "").text, "one\ntwo\nthree");
+  EXPECT_EQ(NextMessage(lines, "").text, "four");
+  EXPECT_EQ(NextMessage(lines, "").kind, Input::Kind::kEnd);
+}
+
+TEST(NextMessage, TwoBackslashesAreOneAtTheEnd) {
+  TypedLines lines({Typed("one\\\\"), Typed("two\\"), Typed("\\\\"), Typed("\\")});
+  EXPECT_EQ(NextMessage(lines, "").text, "one\\");
+  EXPECT_EQ(NextMessage(lines, "").text, "two\n\\");
+  EXPECT_EQ(NextMessage(lines, "").kind, Input::Kind::kDropped);
 }
 
 TEST(Conversation, ReusesThePrefixOfTheTurnsBefore) {
@@ -139,6 +191,24 @@ TEST(Conversation, ACancelledTurnWithoutTextIsForgotten) {
   const std::atomic<bool> cancel{true};
   conversation.Ask("hello", {}, {}, &cancel);
   EXPECT_TRUE(conversation.messages().empty());
+}
+
+TEST(Request, StatsSayWhatEndedTheAnswer) {
+  GenerateResult result;
+  result.prompt_tokens = 1;
+  result.ids = {1};
+  const auto ending = [&] {
+    const std::string text = StatsText(result);
+    return text.substr(text.rfind("; ") + 2);
+  };
+  EXPECT_TRUE(StatsText(result).starts_with("prompt 1 token (0 reused)")) << StatsText(result);
+  EXPECT_EQ(ending(), "ended by the length limit");
+  result.finish_reason = FinishReason::kCancelled;
+  EXPECT_EQ(ending(), "stopped by Ctrl-C");
+  result.finish_reason = FinishReason::kStop;
+  EXPECT_EQ(ending(), "ended by the model");
+  result.stop = "a\n";
+  EXPECT_EQ(ending(), "ended by the stop string \"a\\n\"");
 }
 
 TEST(Request, RawPromptsBeginWithThePrefixOnce) {

@@ -9,9 +9,23 @@
 
 #include "cli/text_file.h"
 #include "cli/user_folders.h"
+#include "core/version.h"
 
 namespace hillstar {
 namespace {
+
+// Says in a sentence what CLI11 has found wrong. Values stay text, so that what can be wrong is
+// that one is missing; the message then begins with the option's name and a colon.
+[[noreturn]] void Refuse(const std::string& message) {
+  const size_t colon = std::min(message.find(':'), message.size());
+  const OptionSpec* option =
+      message.starts_with("--") ? FindOption(message.substr(2, colon - 2)) : nullptr;
+  if (option == nullptr) {
+    throw Error(ErrorCode::kUsage, fmt::format("the command line is not understood: {}", message));
+  }
+  throw Error(ErrorCode::kUsage, fmt::format("--{} needs a value: --{} {}", option->name,
+                                             option->name, option->value_name));
+}
 
 // Lets CLI11 split the arguments of one command by the table; values stay text until SetOption.
 class CommandParser {
@@ -30,7 +44,7 @@ class CommandParser {
     try {
       app_.parse(std::move(arguments));
     } catch (const CLI::ParseError& error) {
-      throw Error(ErrorCode::kUsage, error.what());
+      Refuse(error.what());
     }
     for (const std::string& extra : app_.remaining()) {
       if (extra.size() > 1 && extra[0] == '-' && extra != "--") {
@@ -117,15 +131,19 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
   }
   const std::string& first = arguments[0];
   if (first == "--help" || first == "-h" || first == "help") {
-    line.help = GeneralHelp();
-    if (arguments.size() == 2) line.help = CommandHelp(CommandNamed(arguments[1]).command);
+    line.text = GeneralHelp();
+    if (arguments.size() == 2) line.text = CommandHelp(CommandNamed(arguments[1]).command);
+    return line;
+  }
+  if (first == "--version") {
+    line.text = fmt::format("{}\n", ProgramVersion());
     return line;
   }
   const CommandSpec& spec = CommandNamed(first);
   line.command = spec.command;
   line.options = CommandParser(spec).Parse({arguments.begin() + 1, arguments.end()});
   if (line.options.help) {
-    line.help = CommandHelp(spec.command);
+    line.text = CommandHelp(spec.command);
     return line;
   }
   CheckArguments(spec, line.options);

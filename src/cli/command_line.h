@@ -11,8 +11,8 @@ namespace hillstar {
 struct CommandLine {
   Command command = Command::kChat;
   Options options;
-  // Not empty: print it and end, with nothing else to do.
-  std::string help;
+  // Help or the version. Not empty: print it and end, with nothing else to do.
+  std::string text;
 };
 
 // `arguments` without the program's name. Reads the configuration file that --config names, or the

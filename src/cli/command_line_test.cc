@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "core/version.h"
+
 namespace hillstar {
 namespace {
 
@@ -72,17 +74,32 @@ TEST(CommandLine, CountsArguments) {
 }
 
 TEST(CommandLine, MissingAndBadValuesAreErrors) {
-  EXPECT_NE(UsageMessage({"run", "x", "--top-p"}), "");
+  EXPECT_EQ(UsageMessage({"run", "x", "--top-p"}), "--top-p needs a value: --top-p X");
+  EXPECT_EQ(UsageMessage({"run", "x", "-m"}), "--model needs a value: --model FOLDER");
+  EXPECT_EQ(UsageMessage({"run", "x", "--seed="}), "--seed needs a value: --seed N");
+  EXPECT_EQ(UsageMessage({"run", "x", "-m", ""}),
+            "--model is empty; leave it out for the built-in model");
+  EXPECT_EQ(UsageMessage({"run", "x", "--stop", ""}),
+            "--stop cannot be \"\"; it is a text of one character or more");
   EXPECT_EQ(UsageMessage({"run", "x", "--top-p", "2"}),
             "--top-p cannot be \"2\"; it is a number from 0 to 1");
   EXPECT_NE(UsageMessage({"run", "x", "--json=maybe"}), "");
 }
 
 TEST(CommandLine, HelpIsForTheCommandAndNeedsNothingElse) {
-  EXPECT_EQ(ParseCommandLine({"--help"}).help, GeneralHelp());
-  EXPECT_EQ(ParseCommandLine({"help", "run"}).help, CommandHelp(Command::kRun));
-  EXPECT_EQ(Parse({"convert", "--help"}).help, CommandHelp(Command::kConvert));
-  EXPECT_EQ(Parse({"convert", "-h"}).help, CommandHelp(Command::kConvert));
+  EXPECT_EQ(ParseCommandLine({"--help"}).text, GeneralHelp());
+  EXPECT_EQ(ParseCommandLine({"help", "run"}).text, CommandHelp(Command::kRun));
+  EXPECT_EQ(Parse({"convert", "--help"}).text, CommandHelp(Command::kConvert));
+  EXPECT_EQ(Parse({"convert", "-h"}).text, CommandHelp(Command::kConvert));
+}
+
+TEST(CommandLine, NamesTheVersion) {
+  EXPECT_EQ(ParseCommandLine({"--version"}).text, std::string(ProgramVersion()) + "\n");
+}
+
+TEST(CommandLine, InspectTakesOneModelOrNone) {
+  EXPECT_TRUE(Parse({"inspect"}).options.arguments.empty());
+  EXPECT_EQ(UsageMessage({"inspect", "a", "b"}), "inspect makes no use of \"b\"");
 }
 
 TEST(CommandLine, ConfigurationFileStandsBehindTheCommandLine) {

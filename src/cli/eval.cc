@@ -16,13 +16,25 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string MemberOf(const Json& object, const char* name, int64_t line) {
-  const auto found = object.is_object() ? object.find(name) : object.end();
-  if (!object.is_object() || found == object.end() || !found->is_string()) {
-    throw Error(ErrorCode::kBadFile,
-                fmt::format("line {} is not an object with a text \"{}\"", line, name));
+// `where` names file and line.
+std::string MemberOf(const Json& object, const char* name, const std::string& where) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_string()) {
+    throw Error(ErrorCode::kBadFile, fmt::format("{}: the object has no text \"{}\"", where, name));
   }
   return found->get<std::string>();
+}
+
+EvalRow ParseEvalRow(const std::string& text, const std::string& source, int64_t line) {
+  const std::string where = fmt::format("{}, line {}", source, line);
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    throw Error(ErrorCode::kBadFile,
+                fmt::format("{} is {}", where,
+                            json.is_discarded() ? "damaged: it is not JSON" : "not a JSON object"));
+  }
+  return {MemberOf(json, "skill", where), MemberOf(json, "prompt", where),
+          MemberOf(json, "answer", where), line};
 }
 
 std::set<std::string> SplitNames(const std::string& list) {
@@ -100,6 +112,9 @@ class RowEvaluator {
   std::unique_ptr<Sequence> sequence_;
 };
 
+// What a row's time follows: rows of one file may differ a thousandfold.
+uint64_t TextBytes(const EvalRow& row) { return row.prompt.size() + row.answer.size(); }
+
 void Add(const EvalSum& row, EvalSum& sum) {
   sum.rows += row.rows;
   sum.exact += row.exact;
@@ -109,7 +124,7 @@ void Add(const EvalSum& row, EvalSum& sum) {
 
 }  // namespace
 
-std::vector<EvalRow> ParseEvalRows(const std::string& jsonl) {
+std::vector<EvalRow> ParseEvalRows(const std::string& jsonl, const std::string& source) {
   std::vector<EvalRow> rows;
   int64_t line_number = 0;
   for (size_t begin = 0; begin < jsonl.size();) {
@@ -118,11 +133,11 @@ std::vector<EvalRow> ParseEvalRows(const std::string& jsonl) {
     begin = end + 1;
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    rows.push_back({MemberOf(json, "skill", line_number), MemberOf(json, "prompt", line_number),
-                    MemberOf(json, "answer", line_number)});
+    rows.push_back(ParseEvalRow(line, source, line_number));
   }
-  if (rows.empty()) throw Error(ErrorCode::kBadFile, "the file holds no rows");
+  if (rows.empty()) {
+    throw Error(ErrorCode::kBadFile, fmt::format("{} holds no rows", source));
+  }
   return rows;
 }
 
@@ -149,17 +164,20 @@ EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t ma
                     const ProgressFn& progress) {
   RowEvaluator evaluator(engine, max_tokens);
   EvalReport report;
-  for (size_t i = 0; i < rows.size(); ++i) {
+  uint64_t done_bytes = 0, total_bytes = 0;
+  for (const EvalRow& row : rows) total_bytes += TextBytes(row);
+  for (const EvalRow& row : rows) {
     EvalSum sum;
     try {
-      sum = evaluator.Evaluate(rows[i]);
+      sum = evaluator.Evaluate(row);
     } catch (const Error& error) {
-      throw Error(error.code(), fmt::format("row {} ({}): {}", i + 1, rows[i].skill, error.what()));
+      throw Error(error.code(),
+                  fmt::format("the row of line {} ({}): {}", row.line, row.skill, error.what()));
     }
-    if (!report.by_skill.contains(rows[i].skill)) report.skills.push_back(rows[i].skill);
-    Add(sum, report.by_skill[rows[i].skill]);
+    if (!report.by_skill.contains(row.skill)) report.skills.push_back(row.skill);
+    Add(sum, report.by_skill[row.skill]);
     Add(sum, report.all);
-    if (progress) progress(i + 1, rows.size());
+    if (progress) progress(done_bytes += TextBytes(row), total_bytes);
   }
   return report;
 }

@@ -13,11 +13,12 @@ namespace hillstar {
 
 struct EvalRow {
   std::string skill, prompt, answer;
+  int64_t line = 0;  // of the file, from 1
 };
 
 // One JSON object a line with the members skill, prompt and answer.
-// Errors: kBadFile naming the line.
-std::vector<EvalRow> ParseEvalRows(const std::string& jsonl);
+// Errors: kBadFile naming the file, which is `source`, and the line.
+std::vector<EvalRow> ParseEvalRows(const std::string& jsonl, const std::string& source);
 
 // Rows whose skill is in the comma-separated `skills` ("" for all), at most `limit` a skill (0:
 // all). Errors: kUsage for a skill that no row has.
@@ -41,7 +42,8 @@ struct EvalReport {
 };
 
 // An answer is exact if the text before its first end token equals the given answer's text before
-// its own. At most `max_tokens` are generated. Errors: Generate's, with the row's number.
+// its own. At most `max_tokens` are generated. `progress` is called after each row with the bytes
+// of prompts and answers that are done and of all. Errors: Generate's, with the row's line.
 EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t max_tokens,
                     const ProgressFn& progress);
 

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -14,8 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void PrintRow(const std::string& name, const EvalSum& sum) {
-  fmt::print("{:<14} {:>6} {:>7} {:>8.1f} % {:>10.4f}\n", name, sum.rows, sum.exact,
+void PrintRow(const std::string& name, size_t name_width, const EvalSum& sum) {
+  fmt::print("{:<{}} {:>6} {:>7} {:>8.1f} % {:>10.4f}\n", name, name_width, sum.rows, sum.exact,
              100 * sum.exact_rate(), sum.nll_per_token());
 }
 
@@ -37,20 +38,28 @@ void PrintJson(const EvalReport& report) {
 }
 
 void PrintTable(const EvalReport& report) {
-  fmt::print("{:<14} {:>6} {:>7} {:>10} {:>10}\n", "skill", "rows", "exact", "rate", "nats/token");
-  for (const std::string& skill : report.skills) PrintRow(skill, report.by_skill.at(skill));
-  PrintRow("all", report.all);
+  size_t width = 14;
+  for (const std::string& skill : report.skills) {
+    width = std::max(width, EscapeControls(skill).size());
+  }
+  fmt::print("{:<{}} {:>6} {:>7} {:>10} {:>10}\n", "skill", width, "rows", "exact", "rate",
+             "nats/token");
+  for (const std::string& skill : report.skills) {
+    PrintRow(EscapeControls(skill), width, report.by_skill.at(skill));
+  }
+  PrintRow("all", width, report.all);
 }
 
 }  // namespace
 
 int EvalCommand(const Options& options) {
-  const std::vector<EvalRow> rows = SelectEvalRows(
-      ParseEvalRows(ReadTextFile(options.arguments[0])), options.skills, options.limit);
+  const std::string& file = options.arguments[0];
+  const std::vector<EvalRow> rows =
+      SelectEvalRows(ParseEvalRows(ReadTextFile(file), file), options.skills, options.limit);
   const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
   EvalReport report;
   {
-    ProgressLine line("evaluating row", ProgressLine::Unit::kItems);
+    ProgressLine line("evaluating", ProgressLine::Unit::kShare);
     report = Evaluate(*model.engine, rows, options.max_tokens,
                       [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/open_model.h"
 #include "cli/request.h"
 #include "cli/terminal.h"
 #include "engine/memory_plan.h"
@@ -65,6 +66,11 @@ uint64_t VerifyContainer(const std::string& folder) {
   return total;
 }
 
+bool MtpHasIndexer(const ModelSource& source) {
+  const std::string name = fmt::format("layers.{}.index_q", source.config().num_layers);
+  return std::ranges::count(source.table().dense, name, &TensorSpec::name) > 0;
+}
+
 Json Describe(const ModelSource& source) {
   const ModelConfig& c = source.config();
   const Sizes sizes = SizesOf(source.table());
@@ -77,6 +83,7 @@ Json Describe(const ModelSource& source) {
   json["dense_layers"] = c.num_dense_layers;
   json["mtp_layers"] = c.num_mtp_layers;
   json["indexer_layers"] = std::ranges::count(c.layer_has_indexer, true);
+  json["mtp_has_indexer"] = MtpHasIndexer(source);
   json["index_topk"] = c.index_topk;
   json["hidden_size"] = c.hidden_size;
   json["heads"] = c.num_heads;
@@ -103,10 +110,11 @@ Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
           {"total", plan.total()}};
 }
 
-void PrintMemory(const Json& memory) {
+void PrintMemory(const Json& memory, bool has_mtp) {
   const auto bytes = [&](const char* name) { return BytesText(memory[name].get<uint64_t>()); };
-  fmt::print("  memory to run it with a context of {} tokens: {}\n",
-             memory["context_tokens"].get<int64_t>(), bytes("total"));
+  fmt::print("  memory to run it{} with a context of {}: {}\n",
+             has_mtp ? ", without the MTP layer," : "",
+             CountText(memory["context_tokens"].get<int64_t>(), "token"), bytes("total"));
   fmt::print(
       "    experts {}, other weights {}, latent KV {}, index keys {}, workspace {}, "
       "program {}\n",
@@ -114,17 +122,28 @@ void PrintMemory(const Json& memory) {
       bytes("workspace"), bytes("program"));
 }
 
+std::string IndexerText(const Json& j) {
+  const auto num_layers = j["indexer_layers"].get<int64_t>();
+  if (num_layers == 0) return "no indexer: every token attends to all before it";
+  return fmt::format("indexer on {} of the layers{}, selects {}", num_layers,
+                     j["mtp_has_indexer"].get<bool>() ? " and on the MTP layer" : "",
+                     j["index_topk"].get<int64_t>());
+}
+
 void PrintText(const std::string& folder, const Json& j) {
   const auto number = [&](const char* name) { return j[name].get<uint64_t>(); };
+  const auto count = [&](const char* name, const char* noun) {
+    return CountText(j[name].get<int64_t>(), noun);
+  };
   fmt::print("{}: {}, {}\n", folder, j["kind"].get<std::string>(),
              j["model_type"].get<std::string>());
   fmt::print("  {:.1f} million parameters, weights {}\n", double(number("parameters")) / 1e6,
              j["weights"].get<std::string>());
-  fmt::print("  {} layers ({} dense), {} MTP, hidden size {}, {} heads\n", number("layers"),
-             number("dense_layers"), number("mtp_layers"), number("hidden_size"), number("heads"));
-  fmt::print("  {} experts a layer, {} a token; indexer on {} of the layers, selects {}\n",
-             number("experts"), number("experts_per_token"), number("indexer_layers"),
-             number("index_topk"));
+  fmt::print("  {} ({} dense), {} MTP, hidden size {}, {}\n", count("layers", "layer"),
+             number("dense_layers"), number("mtp_layers"), number("hidden_size"),
+             count("heads", "head"));
+  fmt::print("  {} experts a layer, {} a token; {}\n", number("experts"),
+             number("experts_per_token"), IndexerText(j));
   fmt::print("  vocabulary {}, context up to {} tokens\n", number("vocabulary"),
              number("longest_context_tokens"));
   fmt::print("  on disk or converted: {} of experts ({} images of {}), {} of other weights\n",
@@ -135,7 +154,7 @@ void PrintText(const std::string& folder, const Json& j) {
 }  // namespace
 
 int InspectCommand(const Options& options) {
-  const std::string& folder = options.arguments[0];
+  const std::string folder = ModelFolder(options.arguments.empty() ? "" : options.arguments[0]);
   const EngineOptions engine = EngineOptionsFrom(options, folder, /*load_mtp=*/true);
   const std::unique_ptr<ModelSource> source =
       ModelSource::Open(folder, engine.weights, engine.load_mtp);
@@ -155,7 +174,7 @@ int InspectCommand(const Options& options) {
     return 0;
   }
   PrintText(folder, json);
-  PrintMemory(json["memory"]);
+  PrintMemory(json["memory"], json["mtp_layers"] > 0);
   if (options.verify) {
     fmt::print("  every checksum is right ({} read)\n",
                BytesText(json["verified_bytes"].get<uint64_t>()));

@@ -15,11 +15,11 @@ constexpr int kHistoryLines = 1000;
 class StreamSource : public LineSource {
  public:
   explicit StreamSource(std::istream& stream) : stream_(stream) {}
-  std::optional<std::string> Next(const std::string&) override {
+  Input Next(const std::string&) override {
     std::string line;
-    if (!std::getline(stream_, line)) return std::nullopt;
+    if (!std::getline(stream_, line)) return {Input::Kind::kEnd, ""};
     if (line.ends_with('\r')) line.pop_back();
-    return line;
+    return {Input::Kind::kText, line};
   }
 
  private:
@@ -42,9 +42,10 @@ class TerminalSource : public LineSource {
     el_set(editor_, EL_CLIENTDATA, this);
     el_set(editor_, EL_PROMPT, &TerminalSource::Prompt);
     el_set(editor_, EL_EDITOR, "emacs");
-    // While a line is edited, Ctrl-C is a key like others and empties the line.
+    // While a line is edited, Ctrl-C is a key like others and drops the line.
     el_set(editor_, EL_SETTY, "-d", "-isig", nullptr);
-    el_set(editor_, EL_BIND, "^C", "em-kill-line", nullptr);
+    el_set(editor_, EL_ADDFN, "drop-line", "Drop the line", &TerminalSource::DropLine);
+    el_set(editor_, EL_BIND, "^C", "drop-line", nullptr);
     el_set(editor_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
     el_set(editor_, EL_HIST, history, history_);
     HistEvent event;
@@ -59,11 +60,16 @@ class TerminalSource : public LineSource {
   TerminalSource(const TerminalSource&) = delete;
   TerminalSource& operator=(const TerminalSource&) = delete;
 
-  std::optional<std::string> Next(const std::string& prompt) override {
+  Input Next(const std::string& prompt) override {
     prompt_ = prompt;
+    is_dropped_ = false;
     int length = 0;
     const char* text = el_gets(editor_, &length);
-    if (text == nullptr || length <= 0) return std::nullopt;
+    if (text == nullptr || length <= 0) {
+      std::fputs(is_dropped_ ? "^C\n" : "\n", stdout);  // the cursor stands behind what was typed
+      std::fflush(stdout);
+      return {is_dropped_ ? Input::Kind::kDropped : Input::Kind::kEnd, ""};
+    }
     std::string line(text, size_t(length));
     if (line.find_first_not_of(" \t\r\n") != std::string::npos) {
       HistEvent event;
@@ -71,18 +77,24 @@ class TerminalSource : public LineSource {
       if (!history_file_.empty()) history(history_, &event, H_SAVE, history_file_.c_str());
     }
     while (line.ends_with('\n') || line.ends_with('\r')) line.pop_back();
-    return line;
+    return {Input::Kind::kText, line};
   }
 
  private:
-  static char* Prompt(EditLine* editor) {
+  static TerminalSource& Self(EditLine* editor) {
     void* self = nullptr;
     el_get(editor, EL_CLIENTDATA, &self);
-    return static_cast<TerminalSource*>(self)->prompt_.data();
+    return *static_cast<TerminalSource*>(self);
+  }
+  static char* Prompt(EditLine* editor) { return Self(editor).prompt_.data(); }
+  static unsigned char DropLine(EditLine* editor, int) {
+    Self(editor).is_dropped_ = true;
+    return CC_EOF;  // ends el_gets without a line
   }
 
   std::filesystem::path history_file_;
   std::string prompt_;
+  bool is_dropped_ = false;  // the line of the last el_gets, by Ctrl-C
   EditLine* editor_;
   History* history_;
 };
@@ -97,13 +109,14 @@ std::unique_ptr<LineSource> TerminalLines(const std::filesystem::path& history_f
   return std::make_unique<TerminalSource>(history_file);
 }
 
-std::optional<std::string> NextMessage(LineSource& lines, const std::string& prompt) {
-  std::optional<std::string> message = lines.Next(prompt);
-  while (message && message->ends_with('\\')) {
-    message->back() = '\n';
-    const std::optional<std::string> more = lines.Next("... ");
-    if (!more) break;
-    *message += *more;
+Input NextMessage(LineSource& lines, const std::string& prompt) {
+  Input message = lines.Next(prompt);
+  while (message.text.ends_with('\\')) {
+    message.text.pop_back();
+    if (message.text.ends_with('\\')) break;
+    const Input more = lines.Next("... ");
+    if (more.kind != Input::Kind::kText) return {Input::Kind::kDropped, ""};
+    message.text += "\n" + more.text;
   }
   return message;
 }

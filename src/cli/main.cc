@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -7,6 +9,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "core/log.h"
+#include "formats/file_io.h"
 
 namespace hillstar {
 namespace {
@@ -14,6 +17,9 @@ namespace {
 int Dispatch(const CommandLine& line) {
   const Options& options = line.options;
   SetLogLevel(options.log_level);
+  if (!options.from_file.empty()) {
+    LogDebug(fmt::format("the configuration file gives {}", fmt::join(options.from_file, ", ")));
+  }
   switch (line.command) {
     case Command::kChat: return ChatCommand(options);
     case Command::kRun: return RunCommand(options);
@@ -47,8 +53,8 @@ int CheckOutput(int exit_code) {
 int Main(const std::vector<std::string>& arguments) {
   try {
     const CommandLine line = ParseCommandLine(arguments);
-    if (line.help.empty()) return CheckOutput(Dispatch(line));
-    std::fputs(line.help.c_str(), stdout);
+    if (line.text.empty()) return CheckOutput(Dispatch(line));
+    std::fputs(line.text.c_str(), stdout);
     return CheckOutput(0);
   } catch (const Error& error) {
     std::fprintf(stderr, "hillstar: %s\n", Printable(error.what()).c_str());
@@ -67,6 +73,7 @@ int Main(const std::vector<std::string>& arguments) {
 }  // namespace hillstar
 
 int main(int argc, char** argv) {
+  hillstar::OpenClosedStandardStreams();
   std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the file size limit is then an error like others
   return hillstar::Main({argv + 1, argv + argc});
 }

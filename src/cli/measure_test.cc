@@ -7,6 +7,7 @@
 #include "cli/bench.h"
 #include "cli/eval.h"
 #include "cli/score.h"
+#include "cli/terminal.h"
 #include "engine/fake_engine.h"
 
 namespace hillstar {
@@ -128,7 +129,7 @@ FakeModel LettersModel() {
 
 TEST(Eval, CountsExactAnswersAndTheirLikelihood) {
   FakeEngine engine(LettersModel());
-  const EvalReport report = Evaluate(engine, ParseEvalRows(kRows), 100, {});
+  const EvalReport report = Evaluate(engine, ParseEvalRows(kRows, "rows"), 100, {});
   EXPECT_EQ(report.skills, (std::vector<std::string>{"up", "down"}));
   EXPECT_EQ(report.by_skill.at("up").exact, 1);
   EXPECT_EQ(report.by_skill.at("up").rows, 2);
@@ -140,22 +141,47 @@ TEST(Eval, CountsExactAnswersAndTheirLikelihood) {
   EXPECT_NEAR(report.by_skill.at("up").nll, 4 * likely + 2 * likely + 2 * unlikely, 1e-6);
 }
 
+TEST(Eval, ProgressCountsTextAndErrorsNameTheLine) {
+  FakeEngine engine(LettersModel(), /*context_tokens=*/60);
+  std::string text = kRows;
+  std::vector<uint64_t> done;
+  Evaluate(engine, ParseEvalRows(text, "rows"), 100, [&](uint64_t bytes, uint64_t total) {
+    done.push_back(bytes);
+    EXPECT_EQ(total, 25u + 17u + 13u);
+  });
+  EXPECT_EQ(done, (std::vector<uint64_t>{25, 42, 55}));
+  text += "{\"skill\":\"long\",\"prompt\":\"" + std::string(80, 'a') + "\",\"answer\":\"b\"}";
+  try {
+    Evaluate(engine, ParseEvalRows(text, "rows"), 100, {});
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("the row of line 5 (long): "))
+        << error.what();
+  }
+}
+
 TEST(Eval, SelectsSkillsAndLimits) {
-  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows), "", 0).size(), 3u);
-  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows), "up", 0).size(), 2u);
-  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows), "up,down", 1).size(), 2u);
-  EXPECT_THROW(SelectEvalRows(ParseEvalRows(kRows), "sideways", 0), Error);
+  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows, "rows"), "", 0).size(), 3u);
+  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows, "rows"), "up", 0).size(), 2u);
+  EXPECT_EQ(SelectEvalRows(ParseEvalRows(kRows, "rows"), "up,down", 1).size(), 2u);
+  EXPECT_THROW(SelectEvalRows(ParseEvalRows(kRows, "rows"), "sideways", 0), Error);
 }
 
 TEST(Eval, RefusesDamagedRowsByLine) {
-  try {
-    ParseEvalRows("{\"skill\":\"a\",\"prompt\":\"b\",\"answer\":\"c\"}\n{\"skill\":1}\n");
-    ADD_FAILURE() << "accepted";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("line 2"), std::string::npos) << error.what();
-  }
-  EXPECT_THROW(ParseEvalRows(""), Error);
-  EXPECT_THROW(ParseEvalRows("[]"), Error);
+  const auto message = [](const std::string& second_line) -> std::string {
+    try {
+      ParseEvalRows("{\"skill\":\"a\",\"prompt\":\"b\",\"answer\":\"c\"}\n" + second_line,
+                    "f.jsonl");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(message("{\"skill\":1}"), "f.jsonl, line 2: the object has no text \"skill\"");
+  EXPECT_EQ(message("{\"skill\":"), "f.jsonl, line 2 is damaged: it is not JSON");
+  EXPECT_EQ(message("[1]"), "f.jsonl, line 2 is not a JSON object");
+  EXPECT_THROW(ParseEvalRows("", "rows"), Error);
+  EXPECT_THROW(ParseEvalRows("[]", "rows"), Error);
 }
 
 TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
@@ -166,6 +192,7 @@ TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
   EXPECT_TRUE(rows[0].is_prefill);
   EXPECT_EQ(rows[1].num_tokens, 32);
   EXPECT_FALSE(rows[2].is_prefill);
+  EXPECT_EQ(rows[2].context_tokens, 0);
   EXPECT_EQ(rows[3].context_tokens, 64);
   for (const BenchRow& row : rows) {
     EXPECT_GT(row.median_rate, 0);
@@ -181,6 +208,13 @@ TEST(Bench, ReadsListsOfCounts) {
   for (const char* bad : {"", "0", "1,", ",1", "1;2", "x", "1.5", "99999999999"}) {
     EXPECT_THROW(ParseTokenCounts("prompt-tokens", bad, 1), Error) << bad;
   }
+}
+
+TEST(Terminal, WritesCountsAndNames) {
+  EXPECT_EQ(CountText(0, "token"), "0 tokens");
+  EXPECT_EQ(CountText(1, "thread"), "1 thread");
+  EXPECT_EQ(CountText(2, "thread"), "2 threads");
+  EXPECT_EQ(EscapeControls("a\x1b[2J\n\tb\x7f\u00e9"), "a\\x1b[2J\\n\\tb\\x7f\u00e9");
 }
 
 TEST(Bandwidth, IsPlausible) {

@@ -1,25 +1,67 @@
 #include "cli/open_model.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <filesystem>
 
 #include "cli/request.h"
 #include "cli/terminal.h"
 #include "cli/user_folders.h"
+#include "core/log.h"
+#include "formats/container.h"
+#include "model/config.h"
+#include "tokenizer/chat_format.h"
 
 namespace hillstar {
+namespace {
+
+void LogModel(const OpenedModel& model) {
+  const Engine& engine = *model.engine;
+  const ModelConfig& c = engine.config();
+  const MemoryPlan memory = engine.memory();
+  LogInfo(fmt::format(
+      "{} is loaded in {:.2f} s: a {}, weights {}; {}, simd {}", model.folder, model.load_seconds,
+      Container::IsContainer(model.folder) ? "Hillstar container" : "checkpoint",
+      engine.weight_summary(), CountText(engine.num_threads(), "thread"), engine.simd_level()));
+  LogInfo(fmt::format("a full context of {} will take {} of memory",
+                      CountText(engine.context_tokens(), "token"), BytesText(memory.total())));
+  LogDebug(fmt::format(
+      "of it experts {}, other weights {}, latent KV {}, index keys {}, workspace "
+      "{}, program {}",
+      BytesText(memory.experts), BytesText(memory.dense_weights), BytesText(memory.latent_kv),
+      BytesText(memory.index_keys), BytesText(memory.workspace), BytesText(memory.program)));
+  LogDebug(fmt::format("{}: {}, {} dense, {} MTP; chat template: {}", c.model_type,
+                       CountText(c.num_layers, "layer"), c.num_dense_layers, c.num_mtp_layers,
+                       engine.chat_format().source()));
+}
+
+}  // namespace
+
+std::string ModelFolder(const std::string& named) {
+  return named.empty() ? BuiltInModel().string() : named;
+}
 
 OpenedModel OpenModel(const Options& options, bool load_mtp) {
   OpenedModel model;
-  model.folder = options.model.empty() ? BuiltInModel().string() : options.model;
+  model.folder = ModelFolder(options.model);
   std::error_code none;  // a folder that is not there is said by Open
   model.is_built_in = std::filesystem::equivalent(model.folder, BuiltInModel(), none);
   const auto start = std::chrono::steady_clock::now();
-  ProgressLine line("loading", ProgressLine::Unit::kBytes);
-  model.engine = Engine::Open(EngineOptionsFrom(options, model.folder, load_mtp),
-                              [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  {
+    ProgressLine line("loading", ProgressLine::Unit::kBytes);
+    model.engine = Engine::Open(EngineOptionsFrom(options, model.folder, load_mtp),
+                                [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  }
   model.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  LogModel(model);
+  return model;
+}
+
+OpenedModel OpenChatModel(const Options& options) {
+  OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  CheckChatTokens(*model.engine, model.folder);
   return model;
 }
 

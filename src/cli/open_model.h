@@ -16,8 +16,13 @@ struct OpenedModel {
   double load_seconds = 0;
 };
 
-// Opens options.model or the built-in model, with progress on standard error.
+// The folder `named`, or the built-in model's where it is empty. Errors: BuiltInModel's.
+std::string ModelFolder(const std::string& named);
+
+// Opens options.model or the built-in model, with progress on standard error, and logs what it is.
 // Errors: kUsage for --weights with a container; the engine's.
 OpenedModel OpenModel(const Options& options, bool load_mtp);
+// The same for talking to it. Errors: kUnsupported as well, as CheckChatTokens.
+OpenedModel OpenChatModel(const Options& options);
 
 }  // namespace hillstar

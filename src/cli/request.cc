@@ -4,9 +4,24 @@
 
 #include <random>
 
+#include "cli/terminal.h"
 #include "formats/container.h"
+#include "model/config.h"
 
 namespace hillstar {
+namespace {
+
+std::string EndText(const GenerateResult& result) {
+  switch (result.finish_reason) {
+    case FinishReason::kLength: return "ended by the length limit";
+    case FinishReason::kCancelled: return "stopped by Ctrl-C";
+    case FinishReason::kStop: break;
+  }
+  if (result.stop.empty()) return "ended by the model";
+  return fmt::format("ended by the stop string \"{}\"", EscapeControls(result.stop));
+}
+
+}  // namespace
 
 EngineOptions EngineOptionsFrom(const Options& options, const std::string& folder, bool load_mtp) {
   if (options.is_typed("weights") && Container::IsContainer(folder)) {
@@ -53,6 +68,25 @@ ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in) {
   return chat;
 }
 
+void CheckChatTokens(const Engine& engine, const std::string& folder) {
+  const Tokenizer& tokenizer = engine.tokenizer();
+  const std::vector<std::string> missing = MissingControlTokens(engine.chat_format(), tokenizer);
+  if (!missing.empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cannot chat: its chat template writes {}, which its tokenizer does "
+                            "not have as added tokens; run --raw continues a text without them",
+                            folder, fmt::join(missing, ", ")));
+  }
+  const int64_t vocab_size = engine.config().vocab_size;
+  if (tokenizer.vocab_size() > vocab_size) {
+    const auto largest = int32_t(tokenizer.vocab_size() - 1);
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cannot chat: its tokenizer has ids up to {} (\"{}\"), but the "
+                            "model's vocabulary has {} tokens (vocab_size in config.json)",
+                            folder, largest, tokenizer.TokenBytes(largest), vocab_size));
+  }
+}
+
 bool EndsThinking(const std::string& rendered_prompt) {
   const size_t last = rendered_prompt.find_last_not_of(" \t\r\n");
   return last != std::string::npos &&
@@ -70,10 +104,10 @@ std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string&
 }
 
 std::string StatsText(const GenerateResult& result) {
-  return fmt::format(
-      "prompt {} tokens ({} reused), {:.0f} tok/s; answer {} tokens, {:.1f} tok/s; ended by {}",
-      result.prompt_tokens, result.reused_tokens, result.prefill_rate(), result.ids.size(),
-      result.decode_rate(), FinishReasonName(result.finish_reason));
+  return fmt::format("prompt {} ({} reused), {:.0f} tok/s; answer {}, {:.1f} tok/s; {}",
+                     CountText(result.prompt_tokens, "token"), result.reused_tokens,
+                     result.prefill_rate(), CountText(int64_t(result.ids.size()), "token"),
+                     result.decode_rate(), EndText(result));
 }
 
 }  // namespace hillstar

@@ -1,10 +1,12 @@
 #include "cli/run.h"
-#include <sstream>
 
 #include <fmt/format.h>
 
+#include <cstdio>
+#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "cli/request.h"
 #include "cli/terminal.h"
@@ -25,9 +27,11 @@ std::string PromptText(const RunSession& session) {
   std::stringstream all;
   all << session.in.rdbuf();
   std::string text = std::move(all).str();
-  if (text.empty()) {
-    throw Error(ErrorCode::kUsage, "standard input holds no prompt, or cannot be read");
+  // std::cin tells an error from the end by C's stream only.
+  if (session.in.bad() || (&session.in == &std::cin && std::ferror(stdin) != 0)) {
+    throw Error(ErrorCode::kIo, "standard input, which holds the prompt, cannot be read");
   }
+  if (text.empty()) throw Error(ErrorCode::kUsage, "standard input holds no prompt");
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }
@@ -152,7 +156,10 @@ int RunOnce(const RunSession& session) {
   if (options.stats) {
     session.notes << fmt::format("[{}; seed {}]\n", StatsText(result), request.sampling.seed);
   }
-  return result.finish_reason == FinishReason::kCancelled ? 1 : 0;
+  if (result.finish_reason != FinishReason::kCancelled) return 0;
+  session.notes << fmt::format("hillstar: stopped by Ctrl-C after {}; the answer is unfinished\n",
+                               CountText(int64_t(result.ids.size()), "token"));
+  return kInterruptedExitCode;
 }
 
 }  // namespace hillstar

@@ -23,7 +23,8 @@ struct RunSession {
 // does so before it loads a model.
 void CheckRunOptions(const Options& options);
 
-// Returns 0, or 1 if the answer was stopped by Ctrl-C. Errors: Generate's.
+// Returns 0, or kInterruptedExitCode if Ctrl-C has stopped the answer; what came is printed.
+// Errors: Generate's.
 int RunOnce(const RunSession& session);
 
 }  // namespace hillstar

@@ -9,7 +9,8 @@ namespace hillstar {
 
 int RunCommand(const Options& options) {
   CheckRunOptions(options);
-  const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  const OpenedModel model =
+      options.raw ? OpenModel(options, /*load_mtp=*/false) : OpenChatModel(options);
   return RunOnce({*model.engine, options, model.is_built_in, StandardOutputIsTerminal(), std::cin,
                   std::cout, std::cerr});
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -77,6 +78,23 @@ TEST(Run, StopStringsAndLengthEndTheAnswer) {
   const auto json = nlohmann::json::parse(Answer("Good day.", options).out);
   EXPECT_EQ(json["content"], "Goo");
   EXPECT_EQ(json["finish_reason"], "length");
+}
+
+TEST(Run, CtrlCKeepsWhatCameAndSaysSo) {
+  FakeEngine known({});
+  const auto script = known.tokenizer().Encode("Good day.", AddedTokens::kParse);
+  const FakeModel answer = ScriptedModel(script, 6, 257, known.tokenizer().vocab_size());
+  FakeEngine engine([&](std::span<const int32_t> ids) {
+    if (ids.size() == 9) std::raise(SIGINT);  // while "d", after "Goo", is computed
+    return answer(ids);
+  });
+  Options options;
+  options.arguments = {"hi"};
+  std::istringstream in;
+  std::ostringstream out, notes;
+  EXPECT_EQ(RunOnce({engine, options, true, false, in, out, notes}), 130);
+  EXPECT_EQ(out.str(), "Good\n");
+  EXPECT_EQ(notes.str(), "hillstar: stopped by Ctrl-C after 4 tokens; the answer is unfinished\n");
 }
 
 TEST(Run, RefusesOptionsThatHaveNoUseTogether) {

@@ -29,8 +29,9 @@ void PrintHidden(const std::vector<HiddenDifference>& rows) {
 void PrintReport(const ScoreReport& report) {
   for (const ScoreDifference& d : report.differences) {
     fmt::print("{}: {}, position {}: expected {}, got {}, margin {:.5f}\n",
-               d.is_near_tie ? "near tie" : "DIFFERENT", d.case_name + (d.is_mtp ? " (MTP)" : ""),
-               d.position, d.expected, d.got, d.margin);
+               d.is_near_tie ? "near tie" : "DIFFERENT",
+               EscapeControls(d.case_name) + (d.is_mtp ? " (MTP)" : ""), d.position, d.expected,
+               d.got, d.margin);
   }
   fmt::print("tolerance of a margin {:.2g}, largest difference of a top logit {:.2e}\n",
              report.tolerance, report.largest_logit_difference);

@@ -17,7 +17,7 @@ struct sigaction g_previous;
 bool g_guard_lives = false;
 
 void OnInterrupt(int) {
-  if (g_interrupted.exchange(true)) _exit(1);
+  if (g_interrupted.exchange(true)) _exit(kInterruptedExitCode);
 }
 
 }  // namespace
@@ -51,15 +51,22 @@ ProgressLine::~ProgressLine() {
   if (is_shown_) std::fputs("\r\x1b[K", stderr);
 }
 
+std::string ProgressLine::HowFar(uint64_t done, uint64_t total) const {
+  switch (unit_) {
+    case Unit::kBytes: return fmt::format("{} of {}", BytesText(done), BytesText(total));
+    case Unit::kItems: return fmt::format("{} of {}", done, total);
+    case Unit::kShare: return fmt::format("{:.0f} %", 100 * double(done) / double(total));
+  }
+  return "";
+}
+
 void ProgressLine::Update(uint64_t done, uint64_t total) {
   static const bool is_terminal = StandardErrorIsTerminal();
   const auto now = std::chrono::steady_clock::now();
   constexpr std::chrono::milliseconds kPeriod(100);
   if (!is_terminal || total == 0 || (is_shown_ && now - last_ < kPeriod)) return;
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  std::string line = unit_ == Unit::kBytes
-                         ? fmt::format("{} {} of {}", what_, BytesText(done), BytesText(total))
-                         : fmt::format("{} {} of {}", what_, done, total);
+  std::string line = fmt::format("{} {}", what_, HowFar(done, total));
   if (done > 0 && done < total && seconds > 1) {
     line += fmt::format(", {} left", DurationText(seconds * double(total - done) / double(done)));
   }
@@ -70,9 +77,9 @@ void ProgressLine::Update(uint64_t done, uint64_t total) {
 }
 
 std::string BytesText(uint64_t bytes) {
-  if (bytes >= 1000000000) return fmt::format("{:.3g} GB", double(bytes) / 1e9);
-  if (bytes >= 1000000) return fmt::format("{:.3g} MB", double(bytes) / 1e6);
-  if (bytes >= 1000) return fmt::format("{:.3g} kB", double(bytes) / 1e3);
+  if (bytes >= 1000000000) return fmt::format("{:.2f} GB", double(bytes) / 1e9);
+  if (bytes >= 1000000) return fmt::format("{:.2f} MB", double(bytes) / 1e6);
+  if (bytes >= 1000) return fmt::format("{:.2f} kB", double(bytes) / 1e3);
   return fmt::format("{} bytes", bytes);
 }
 
@@ -81,6 +88,27 @@ std::string DurationText(double seconds) {
   if (whole < 60) return fmt::format("{} s", whole);
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+}
+
+std::string CountText(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+std::string EscapeControls(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') {
+      out += "\\n";
+    } else if (c == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
 }
 
 }  // namespace hillstar

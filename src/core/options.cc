@@ -94,7 +94,13 @@ void ApplyConfigLine(std::string_view line, const std::string& where, Command co
   }
   const std::string name(Trim(line.substr(0, equals)));
   const OptionSpec* option = FindOption(name);
-  if (option == nullptr || name == "config" || name == "help") {
+  if (name == "config" || name == "help") {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{}: \"{}\" belongs on the command line and cannot stand in a "
+                            "configuration file",
+                            where, name));
+  }
+  if (option == nullptr) {
     const std::string near = NearestName(name, OptionNames(~0u));
     throw Error(ErrorCode::kUsage,
                 fmt::format("{}: there is no option \"{}\"{}", where, name,
@@ -158,6 +164,7 @@ void SetOption(const OptionSpec& option, std::string_view text, Options& options
   } else if (const auto* word = std::get_if<std::string Options::*>(&option.member)) {
     options.*(*word) = ParseText(option, text);
   } else {
+    if (text.empty()) Refuse(option, text, "a text of one character or more");
     (options.*std::get<std::vector<std::string> Options::*>(option.member)).emplace_back(text);
   }
   options.given.insert(option.name);

@@ -145,6 +145,7 @@ std::string UnknownFlagMessage(std::string_view flag, Command command);
 // Texts made from the tables.
 std::string GeneralHelp();
 std::string CommandHelp(Command command);
+std::string OptionsList();  // every option once, for a terminal
 std::string OptionsMarkdown();
 
 }  // namespace hillstar

@@ -28,13 +28,16 @@ constexpr OptionSpec kOptions[] = {
     {"help", 'h', &Options::help, "", "", 0, 0, "", kEveryCommand, nullptr,
      "Prints the command's help and ends."},
     {"config", 0, &Options::config, "FILE", "", 0, 0, "", kEveryCommand,
-     "~/.config/hillstar/config where it exists",
+     "~/.config/hillstar/config where it exists, `~` being the user's home in the password "
+     "database",
      "Reads defaults from FILE: lines of the form `name = value` with the options' long names, "
      "'#' starts a comment. The command line wins over the file. A name that does not exist is "
      "an error; one that the command does not use is left out, so that one file serves all "
-     "commands."},
+     "commands. No environment variable counts: neither HOME nor XDG_CONFIG_HOME moves the file."},
     {"log-level", 0, &Options::log_level, "LEVEL", "", 0, 0, "error warn info debug", kEveryCommand,
-     nullptr, "How much is told on standard error."},
+     nullptr,
+     "How much is told on standard error: `info` says what is loaded, how long that took and how "
+     "much memory it will take, `debug` a little more."},
 
     {"model", 'm', &Options::model, "FOLDER", "", 0, 0, "", kRunning, "the built-in model",
      "The model's folder: a Hillstar container, a Hugging Face checkpoint or a colibri "
@@ -73,8 +76,13 @@ constexpr OptionSpec kOptions[] = {
     {"stats", 0, &Options::stats, "", "", 0, 0, "", kTalking, nullptr,
      "Prints the number of tokens and the speed after each answer, on standard error."},
     {"raw", 0, &Options::raw, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
-     "Continues PROMPT as it stands instead of answering it: no chat template is applied, and "
-     "text such as <|user|> in it becomes the control token."},
+     "Continues PROMPT as it stands instead of answering it. The chat template is left out: no "
+     "<|user|> before PROMPT, no <|assistant|> and <think> after it, no system message. Of what "
+     "the "
+     "template writes only `[gMASK]<sop>` stays, with which every text of the model begins: it is "
+     "put in front where PROMPT does not begin with it. Text such as <|user|> in PROMPT becomes "
+     "the "
+     "control token."},
     {"ids", 0, &Options::ids, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
      "Prints the ids of the prompt's and the answer's tokens instead of text."},
     {"json", 0, &Options::json, "", "", 0, 0, "", kReporting, nullptr,
@@ -106,7 +114,8 @@ constexpr OptionSpec kOptions[] = {
      "Makes a drawn answer repeatable: the random number for a token depends on the seed and the "
      "token's position only. For `synth`, the seed of the weights."},
     {"stop", 0, &Options::stop, "TEXT", "", 0, 0, "", kTalking, "none",
-     "Ends the answer before TEXT. May be given several times; the model's own end tokens always "
+     "Ends the answer before TEXT, which cannot be empty. May be given several times; the model's "
+     "own end tokens always "
      "end it."},
 
     {"oracle", 0, &Options::oracle, "FILE", "", 0, 0, "", Bits({Command::kScore}), "none",
@@ -130,7 +139,8 @@ constexpr OptionSpec kOptions[] = {
      Bits({Command::kBench}), nullptr, "How many tokens are decoded in one measurement."},
     {"context-tokens", 0, &Options::context_tokens, "LIST", "tokens", 0, 0, "",
      Bits({Command::kBench}), nullptr,
-     "How many tokens lie before the decoded ones, one measurement each."},
+     "How many tokens lie before the decoded ones, one measurement each; 0 stands for the "
+     "one token that a text needs to begin."},
     {"repeat", 0, &Options::repeat, "N", "", 1, 1000, "", Bits({Command::kBench}), nullptr,
      "How often each measurement is made; the median counts."},
 
@@ -160,12 +170,15 @@ constexpr OptionSpec kOptions[] = {
 constexpr CommandSpec kCommands[] = {
     {Command::kChat, "chat", "", 0, 0, "talk to a model in the terminal",
      "Starts a conversation. Type a message and press Enter; a backslash at the end of a line "
-     "continues it on the next. Ctrl-C stops an answer, Ctrl-D ends the program, /help lists what "
-     "else can be typed.",
+     "continues it on the next. Ctrl-C stops an answer or drops what is typed, Ctrl-D ends the "
+     "program, /help lists what else can be typed. On a terminal the lines are kept in "
+     "~/.local/state/hillstar/chat_history, `~` being the user's home in the password database.",
      "hillstar chat"},
     {Command::kRun, "run", "PROMPT", 1, 1, "print one answer",
      "Answers PROMPT and writes the answer to standard output as it comes. With - the prompt is "
-     "read from standard input.",
+     "read from standard input. Ctrl-C stops the answer; what came stays printed, and the exit "
+     "code "
+     "is 130.",
      "hillstar run \"What is a river?\""},
     {Command::kScore, "score", "", 0, 0, "compare a model with reference outputs",
      "Runs every case of the reference through the model, teacher-forced, and compares the most "
@@ -191,12 +204,13 @@ constexpr CommandSpec kCommands[] = {
      "Writes a container with the sizes of a published model, fewer layers and random weights: "
      "for measuring speed without its download.",
      "hillstar synth glm-3layers --layers 3"},
-    {Command::kInspect, "inspect", "MODEL", 1, 1, "describe a model's folder",
-     "Prints the model's sizes and formats and the memory that running it will take. Loads no "
-     "weights.",
+    {Command::kInspect, "inspect", "[MODEL]", 0, 1, "describe a model's folder",
+     "Prints the sizes and formats of the model in the folder MODEL, or of the built-in one, and "
+     "the memory that running it will take. Loads no weights.",
      "hillstar inspect glm-5.2-w4 --context 65536"},
     {Command::kOptions, "options", "", 0, 0, "list every option",
-     "Prints every option with its commands, default and meaning.", "hillstar options"},
+     "Prints every option once, with its meaning, values, default and commands.",
+     "hillstar options"},
 };
 
 }  // namespace

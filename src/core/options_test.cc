@@ -79,6 +79,13 @@ TEST(SetOption, RefusesWithOptionValueAndRange) {
   EXPECT_TRUE(options.given.empty());
 }
 
+TEST(SetOption, RefusesAnEmptyStopString) {
+  Options options;
+  EXPECT_EQ(MessageOf([&] { SetOption(*FindOption("stop"), "", options); }),
+            "--stop cannot be \"\"; it is a text of one character or more");
+  EXPECT_TRUE(options.stop.empty());
+}
+
 TEST(Config, SetsWhatTheCommandTakesAndTheCommandLineWins) {
   Options options;
   SetOption(*FindOption("seed"), "9", options);
@@ -99,6 +106,15 @@ TEST(Config, RefusesUnknownNamesMissingEqualsAndBadValuesByLine) {
             "config, line 1: \"seed\" is not of the form name = value");
   EXPECT_EQ(MessageOf([&] { ApplyConfigText("repeat=0", "config", Command::kChat, options); }),
             "config, line 1: --repeat cannot be \"0\"; it is a whole number from 1 to 1000");
+}
+
+TEST(Config, RefusesWhatBelongsOnTheCommandLine) {
+  for (const std::string name : {"config", "help"}) {
+    Options options;
+    EXPECT_EQ(MessageOf([&] { ApplyConfigText(name + " = x", "file", Command::kChat, options); }),
+              "file, line 1: \"" + name +
+                  "\" belongs on the command line and cannot stand in a configuration file");
+  }
 }
 
 TEST(UnknownFlag, NamesTheNearestOrTheCommandThatTakesIt) {
@@ -125,6 +141,21 @@ TEST(Texts, HelpNamesEveryOptionOfItsCommandAndNoOther) {
       EXPECT_EQ(listed, Takes(spec.command, option)) << spec.name << " " << option.name;
     }
   }
+}
+
+TEST(Texts, TheListHoldsEveryOptionOnceAndFitsATerminal) {
+  const std::string list = OptionsList();
+  for (const OptionSpec& option : OptionTable()) {
+    const std::string flag =
+        option.letter ? std::string("\n  -") + option.letter + ", --" : std::string("\n  --");
+    const std::string end = *option.value_name ? " " + std::string(option.value_name) : "";
+    const size_t first = list.find(flag + option.name + end);
+    EXPECT_NE(first, std::string::npos) << option.name;
+    EXPECT_EQ(list.find(flag + option.name + end + " ", first + 1), std::string::npos)
+        << option.name;
+  }
+  std::istringstream lines(list);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 96u) << line;
 }
 
 TEST(Texts, OptionsPageIsUpToDate) {

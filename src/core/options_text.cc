@@ -102,8 +102,10 @@ std::string GeneralHelp() {
     out +=
         fmt::format("  {:<30} {}\n", fmt::format("{} {}", spec.name, spec.arguments), spec.summary);
   }
-  return out +
-         "\nhillstar COMMAND --help explains a command and its options. To begin: hillstar chat\n";
+  return out + "\n" +
+         Wrapped("", 0,
+                 "hillstar COMMAND --help explains a command and its options, hillstar --version "
+                 "prints the version. To begin: hillstar chat");
 }
 
 std::string CommandHelp(Command command) {
@@ -118,14 +120,26 @@ std::string CommandHelp(Command command) {
   return out;
 }
 
+std::string OptionsList() {
+  std::string out = Wrapped("", 0,
+                            "Every option, with its values and its default in brackets. hillstar "
+                            "COMMAND --help lists those of one command.");
+  for (const OptionSpec& option : OptionTable()) {
+    out += '\n';
+    out += OptionHelp(option) +
+           Wrapped("", kHelpIndent, fmt::format("Commands: {}.", CommandsOf(option)));
+  }
+  return out;
+}
+
 std::string OptionsMarkdown() {
   std::string out =
       "# Options\n\n"
       "This page is printed by `hillstar options --markdown` from the table in "
       "`src/core/options_table.cc`; a test fails when the two differ. Every option may also stand "
-      "in "
-      "the configuration file, without its dashes: `temperature = 0.5`. A flag that a command does "
-      "not use is an error. Exit codes: 0 done, 1 failed, 2 wrong use.\n\n## Commands\n\n"
+      "in the configuration file, without its dashes: `temperature = 0.5`. A flag that a command "
+      "does not use is an error. Exit codes: 0 done, 1 failed, 2 wrong use, 130 `hillstar run` "
+      "stopped by Ctrl-C.\n\n## Commands\n\n"
       "| command | what it does |\n| --- | --- |\n";
   for (const CommandSpec& spec : CommandTable()) {
     out += fmt::format("| `hillstar {}{}{}` | {} |\n", spec.name, *spec.arguments ? " " : "",

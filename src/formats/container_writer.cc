@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/version.h"
 #include "formats/container_checksum.h"
 #include "hillstar/error.h"
 
@@ -17,6 +18,11 @@ using Json = nlohmann::json;
 constexpr int kJobVersion = 1;
 constexpr uint64_t kMaxJobBytes = uint64_t{1} << 20;
 constexpr double kGigabyte = 1e9;
+
+// The job's file as JSON; discarded where it is damaged.
+Json ParseJob(std::string_view text) {
+  return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+}
 
 // The nearest folder above `path` that exists.
 std::filesystem::path ExistingAncestor(std::filesystem::path path) {
@@ -41,9 +47,22 @@ bool IsLeftover(const std::filesystem::path& folder) {
 
 }  // namespace
 
+void RefuseUnfinished(const std::filesystem::path& folder) {
+  const std::filesystem::path job_path = folder / kJobFileName;
+  std::error_code error;
+  if (Container::IsContainer(folder) || !std::filesystem::exists(job_path, error)) return;
+  const Json job = ParseJob(ReadWholeFile(job_path, kMaxJobBytes));
+  const bool is_synth =
+      job.is_object() && ObjectOf(job, "origin").value("operation", Json()) == "synth";
+  throw Error(ErrorCode::kBadFile,
+              fmt::format("the {} into {} is not finished; run hillstar {} again to resume it",
+                          is_synth ? "synthesis" : "conversion", folder.native(),
+                          is_synth ? "synth" : "convert"));
+}
+
 ContainerWriter::ContainerWriter(const std::filesystem::path& folder, ContainerJob job)
     : folder_(folder) {
-  manifest_.creator = "hillstar 0.1.0";
+  manifest_.creator = ProgramVersion();
   manifest_.origin = std::move(job.origin);
   manifest_.tensors = std::move(job.tensors);
   manifest_.experts = std::move(job.experts);
@@ -119,7 +138,7 @@ std::string ContainerWriter::JobText() const {
 
 void ContainerWriter::CompareJob(const std::string& path, std::string_view text) const {
   const Json ours = Json::parse(JobText());
-  const Json theirs = Json::parse(text.begin(), text.end(), nullptr, false);
+  const Json theirs = ParseJob(text);
   if (!theirs.is_object()) {
     throw Error(ErrorCode::kBadFile,
                 fmt::format("{} is damaged; delete its folder and begin again", path));
@@ -183,7 +202,10 @@ void ContainerWriter::RequireSpace() const {
 void ContainerWriter::Start() {
   std::filesystem::create_directories(folder_);
   lock_ = File::OpenForWriting(folder_ / kLockFileName);
-  if (!lock_.TryLock()) RefuseFolder(folder_, "is being written by another process");
+  if (!lock_.TryLock()) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} is being written by another process", folder_.native()));
+  }
   InspectFolder();  // once more: another process may have written here since
   if (!continues_) WriteFileAtomically(folder_ / kJobFileName, JobText());
   for (const auto& [name, text] : side_files_) {

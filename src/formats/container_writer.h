@@ -32,6 +32,10 @@ struct ContainerJob {
   std::vector<std::pair<std::string, std::string>> origin;
 };
 
+// Errors: kBadFile if the folder holds a container that a stopped job has left unfinished, saying
+// how to resume it.
+void RefuseUnfinished(const std::filesystem::path& folder);
+
 class ContainerWriter {
  public:
   // Looks at the folder and writes nothing. Errors: kUsage if it holds a finished container, files
@@ -47,8 +51,8 @@ class ContainerWriter {
   // Throws kBudget, with the numbers, if what is missing does not fit the file system.
   void RequireSpace() const;
 
-  // Creates the folder, takes it, writes job and side files. Errors: kUsage if another process
-  // writes here, kIo.
+  // Creates the folder, takes it, writes job and side files. Errors: kIo, also if another
+  // process writes here; as the constructor.
   void Start();
 
   // Part 0 is dense.bin, its items the tensors; part 1 + i holds the images of experts[i].

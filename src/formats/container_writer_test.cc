@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/version.h"
 #include "formats/container_test_files.h"
 
 namespace hillstar {
@@ -53,6 +54,24 @@ TEST_F(ContainerWriterTest, LeavesNothingButTheContainer) {
   EXPECT_EQ(names,
             (std::vector<std::string>{"config.json", "dense.bin", "experts-001.bin",
                                       "experts-002.bin", "hillstar.json", "tokenizer.json"}));
+}
+
+TEST_F(ContainerWriterTest, NamesTheProgramThatWroteIt) {
+  const std::string manifest = ReadFile(whole_ / kManifestName);
+  EXPECT_NE(manifest.find("\"creator\": \"" + std::string(ProgramVersion()) + "\""),
+            std::string::npos);
+}
+
+TEST_F(ContainerWriterTest, AnUnfinishedFolderSaysHowToResume) {
+  EXPECT_NO_THROW(RefuseUnfinished(folder_)) << "not there at all";
+  EXPECT_NO_THROW(RefuseUnfinished(whole_));
+  WriteSome(2);
+  ExpectError(ErrorCode::kBadFile,
+              {"the conversion into", folder_.native(), "run hillstar convert again to resume it"},
+              [&] { RefuseUnfinished(folder_); });
+  WriteFileAtomically(folder_ / kJobFileName, R"({"origin": {"operation": "synth"}})");
+  ExpectError(ErrorCode::kBadFile, {"run hillstar synth again"},
+              [&] { RefuseUnfinished(folder_); });
 }
 
 TEST_F(ContainerWriterTest, ContinuesAfterAnyItem) {
@@ -176,7 +195,7 @@ TEST_F(ContainerWriterTest, OneWriterAFolder) {
   ContainerWriter first(folder_, SmallJob());
   ContainerWriter second(folder_, SmallJob());
   first.Start();
-  ExpectError(ErrorCode::kUsage, {"another process"}, [&] { second.Start(); });
+  ExpectError(ErrorCode::kIo, {"another process"}, [&] { second.Start(); });
 }
 
 TEST_F(ContainerWriterTest, ADiskThatIsTooSmallIsRefusedWithNumbers) {

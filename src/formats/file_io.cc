@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/check.h"
 #include "hillstar/error.h"
 
 namespace hillstar {
@@ -252,6 +253,14 @@ void RenameDurably(const std::filesystem::path& from, const std::filesystem::pat
     ThrowIo(fmt::format("rename {} to", from.native()), to.native(), errno);
   }
   File::OpenFolder(to.has_parent_path() ? to.parent_path() : ".").Sync();
+}
+
+void OpenClosedStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest free descriptor is this stream's: those below are open.
+    CHECK(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY) == stream);
+  }
 }
 
 }  // namespace hillstar

@@ -80,4 +80,9 @@ void WriteFileAtomically(const std::filesystem::path& path, std::string_view con
 // Renames within a folder and syncs the folder.
 void RenameDurably(const std::filesystem::path& from, const std::filesystem::path& to);
 
+// For the start of a program: a standard stream that is closed would otherwise become the next file
+// that is opened, and a report be written into a model. What stands in can be neither read (input)
+// nor written (output), so that use of the stream fails as it would have.
+void OpenClosedStandardStreams();
+
 }  // namespace hillstar

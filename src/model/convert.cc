@@ -81,18 +81,23 @@ std::string DescribeSource(const Checkpoint& checkpoint, const TensorTable& tabl
   return text;
 }
 
+std::string DescribeIndexer(const ConversionPlan& plan, bool lacks_indexer) {
+  if (lacks_indexer) return "none in the checkpoint: every token attends to all before it";
+  const ModelConfig& c = plan.config;
+  if (c.index_num_heads == 0) return "none: every token attends to all before it";
+  const auto num_layers = std::ranges::count(c.layer_has_indexer, true);
+  const std::string mtp_name = fmt::format("layers.{}.index_q", c.num_layers);
+  const bool on_mtp = std::ranges::count(plan.table.dense, mtp_name, &TensorSpec::name) > 0;
+  return fmt::format("on {} of the layers{}", num_layers, on_mtp ? " and on the MTP layer" : "");
+}
+
 std::string DescribeModel(const ConversionPlan& plan, bool with_mtp, bool lacks_indexer) {
   const ModelConfig& c = plan.config;
   std::string text = fmt::format(
       "model      {}: {} layers ({} dense), hidden {}, {} experts of width {}, vocabulary {}\n",
       c.model_type, c.num_layers, c.num_dense_layers, c.hidden_size, c.num_experts,
       c.moe_intermediate_size, c.vocab_size);
-  const auto has = [&](const TensorSpec& spec) { return spec.name.ends_with(".index_q"); };
-  const auto num_indexers = std::count_if(plan.table.dense.begin(), plan.table.dense.end(), has);
-  text += fmt::format("indexer    {}\n",
-                      lacks_indexer ? std::string("none in the checkpoint: every token attends to "
-                                                  "all before it")
-                                    : fmt::format("on {} layers", num_indexers));
+  text += fmt::format("indexer    {}\n", DescribeIndexer(plan, lacks_indexer));
   const char* mtp = with_mtp                ? "converted"
                     : c.num_mtp_layers == 0 ? "the model has none"
                                             : "left out as asked";
@@ -128,6 +133,7 @@ ConversionPlan PlanConversion(const ConvertJob& job) {
   RequireIntegerFormats(job.formats);
   ConversionPlan plan;
   plan.job = job;
+  RefuseUnfinished(job.checkpoint);
   plan.checkpoint = Checkpoint::Open(job.checkpoint);
   Checkpoint& checkpoint = *plan.checkpoint;
   plan.config = ParseModelConfig(checkpoint.SideFile("config.json"),

@@ -1,10 +1,11 @@
 #include <fmt/format.h>
-#include <spdlog/spdlog.h>
 
 #include <cstring>
 
+#include "core/log.h"
 #include "formats/checkpoint.h"
 #include "formats/container.h"
+#include "formats/container_writer.h"
 #include "model/weights.h"
 
 namespace hillstar {
@@ -23,7 +24,8 @@ class CheckpointSource : public ModelSource {
       : checkpoint_(Checkpoint::Open(folder)), files_(ReadFiles(*checkpoint_)) {
     config_ = ParseModelConfig(files_.config, files_.generation_config);
     if (LacksIndexer(config_, *checkpoint_)) {
-      spdlog::warn("{} has no indexer weights: attention looks at the whole context", folder);
+      LogWarn(
+          fmt::format("{} has no indexer weights: attention looks at the whole context", folder));
       config_.index_num_heads = 0;
       config_.layer_has_indexer.assign(config_.layer_has_indexer.size(), false);
     }
@@ -165,6 +167,7 @@ std::string FormatOf(const TensorTable& table, bool experts) {
 std::unique_ptr<ModelSource> ModelSource::Open(const std::string& folder,
                                                const std::string& weights, bool with_mtp) {
   if (Container::IsContainer(folder)) return std::make_unique<ContainerSource>(folder, with_mtp);
+  RefuseUnfinished(folder);
   return std::make_unique<CheckpointSource>(folder, ParseFormatPlan(weights), with_mtp);
 }
 

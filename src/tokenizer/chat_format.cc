@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "hillstar/error.h"
@@ -118,7 +119,55 @@ std::string FindTemplate(const Json& config) {
               "tokenizer_config.json has several chat templates, but none named \"default\".");
 }
 
+// A conversation of every role; templates may refuse some of them.
+std::string RenderEveryRole(const ChatFormat& format) {
+  const std::vector<ChatMessage> messages[] = {
+      {{"user", "x", "", {}}},
+      {{"system", "x", "", {}}, {"user", "x", "", {}}},
+      {{"user", "x", "", {}}, {"assistant", "x", "", {}}, {"user", "x", "", {}}},
+      {{"user", "x", "", {}}, {"assistant", "", "", {{"f", "{}"}}}, {"tool", "x", "", {}}},
+  };
+  std::string text;
+  for (const std::vector<ChatMessage>& conversation : messages) {
+    try {
+      text += format.Render(conversation, {});
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBadRequest) throw;
+    }
+  }
+  return text;
+}
+
+// "<|user|>" and its like in `text`, each once, in order of appearance.
+std::vector<std::string> FindBarTokens(std::string_view text) {
+  std::vector<std::string> found;
+  for (size_t begin = text.find("<|"); begin != std::string_view::npos;
+       begin = text.find("<|", begin + 2)) {
+    const size_t end = text.find("|>", begin + 2);
+    if (end == std::string_view::npos) break;
+    const std::string_view name = text.substr(begin + 2, end - begin - 2);
+    const auto is_part = [](char c) { return c == '_' || (c >= 'a' && c <= 'z'); };
+    const std::string token(text.substr(begin, end + 2 - begin));
+    if (std::ranges::all_of(name, is_part) && std::ranges::count(found, token) == 0) {
+      found.push_back(token);
+    }
+  }
+  return found;
+}
+
 }  // namespace
+
+std::vector<std::string> MissingControlTokens(const ChatFormat& format,
+                                              const Tokenizer& tokenizer) {
+  const std::string text = RenderEveryRole(format);
+  std::vector<std::string> tokens = FindBarTokens(text);
+  for (const char* prefix : {"<sop>", "[gMASK]"}) {
+    if (text.find(prefix) != std::string::npos) tokens.insert(tokens.begin(), prefix);
+  }
+  std::erase_if(tokens,
+                [&](const std::string& t) { return tokenizer.AddedTokenId(t).has_value(); });
+  return tokens;
+}
 
 std::shared_ptr<const ChatFormat> ChatFormat::Create(std::string_view template_jinja,
                                                      std::string_view tokenizer_config_json) {

@@ -53,6 +53,11 @@ class ChatFormat {
   virtual std::string_view source() const = 0;
 };
 
+// The control tokens ([gMASK], <sop> and what looks like <|user|>) that `format` writes around
+// messages of every role and that `tokenizer` has not among its added tokens, so that they would
+// reach the model as plain text.
+std::vector<std::string> MissingControlTokens(const ChatFormat& format, const Tokenizer& tokenizer);
+
 // Splits an answer's text into reasoning and content as it streams. Starts inside the reasoning
 // if the prompt ended in an open <think>.
 class ThinkSplitter {

@@ -217,6 +217,42 @@ TEST(ChatFormatTest, OptionsReachTheTemplate) {
   EXPECT_EQ(format->Render({}, options), "False False False False Truehigh");
 }
 
+// The built-in model's tokenizer with some control tokens under another name.
+std::shared_ptr<const Tokenizer> TokenizerWithout(const std::vector<std::string>& tokens) {
+  std::string json = Slurp(HILLSTAR_SOURCE_DIR "/models/pocket/tokenizer.json");
+  for (const std::string& token : tokens) {
+    const std::string quoted = '"' + token + '"';
+    for (size_t at = json.find(quoted); at != std::string::npos; at = json.find(quoted, at)) {
+      json.insert(at + 1, "not ");
+    }
+  }
+  return Tokenizer::FromJson(json);
+}
+
+TEST(MissingControlTokensTest, NamesWhatTheTokenizerLacks) {
+  using Names = std::vector<std::string>;
+  for (const char* source : {"", kTemplate}) {
+    const auto format = ChatFormat::Create(source, "");
+    EXPECT_EQ(MissingControlTokens(*format, *TokenizerWithout({})), Names{});
+    for (const char* token :
+         {"[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"}) {
+      EXPECT_EQ(MissingControlTokens(*format, *TokenizerWithout({token})), Names{token});
+    }
+    EXPECT_EQ(MissingControlTokens(*format, *TokenizerWithout({"<sop>", "[gMASK]"})),
+              (Names{"[gMASK]", "<sop>"}));
+  }
+}
+
+TEST(MissingControlTokensTest, IsOnlyAboutTokensThatTheTemplateWrites) {
+  const auto tokenizer = TokenizerWithout({"[gMASK]", "<|system|>", "<|observation|>"});
+  const auto format = ChatFormat::Create(
+      "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
+      "<|user|>{{ m.content }}<|end_of_turn|>{% endfor %}<|Not one|>",
+      "");
+  EXPECT_EQ(MissingControlTokens(*format, *tokenizer),
+            (std::vector<std::string>{"<|end_of_turn|>"}));
+}
+
 class RenderIdsTest : public testing::Test {
  protected:
   void SetUp() override {

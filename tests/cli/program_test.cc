@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -38,14 +39,16 @@ class Program : public ::testing::Test {
   }
   static void TearDownTestSuite() { fs::remove_all(folder_); }
 
-  // Runs `hillstar ARGUMENTS` by the shell, the user's configuration kept out.
-  static Outcome Run(const std::string& arguments, const std::string& input = "") {
+  // Runs `hillstar ARGUMENTS` by the shell, the user's configuration kept out. `redirections` come
+  // after the test's own.
+  static Outcome Run(const std::string& arguments, const std::string& input = "",
+                     const std::string& redirections = "") {
     std::ofstream(folder_ / "in") << input;
     const size_t space = std::min(arguments.find(' '), arguments.size());
     const std::string command = std::string(HILLSTAR_BINARY) + " " + arguments.substr(0, space) +
                                 (arguments.starts_with("-") ? "" : " --config /dev/null") +
                                 arguments.substr(space) + " <" + Path("in") + " >" + Path("out") +
-                                " 2>" + Path("err");
+                                " 2>" + Path("err") + " " + redirections;
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(folder_ / "out"),
             ReadFile(folder_ / "err")};
@@ -55,6 +58,28 @@ class Program : public ::testing::Test {
   static void ExpectUsageError(const std::string& arguments, const std::string& message) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_code, 2) << arguments;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err, "hillstar: " + message + "\n");
+  }
+
+  // The demo model's checkpoint with `change` done to its tokenizer.json; "" where there is none.
+  static std::string CheckpointWith(const char* name, const std::function<void(Json&)>& change) {
+    const fs::path demo = fs::path(HILLSTAR_DEMO_CHECKPOINT) / "checkpoint";
+    if (!fs::exists(demo / "config.json")) return "";
+    const fs::path made = folder_ / name;
+    fs::create_directory(made);
+    for (const auto& entry : fs::directory_iterator(demo)) {
+      if (entry.path().filename() == "tokenizer.json") continue;
+      fs::create_symlink(entry.path(), made / entry.path().filename());
+    }
+    Json tokenizer = Json::parse(ReadFile(demo / "tokenizer.json"));
+    change(tokenizer);
+    std::ofstream(made / "tokenizer.json") << tokenizer.dump();
+    return made.string();
+  }
+  static void ExpectRefused(const std::string& arguments, const std::string& message) {
+    const Outcome outcome = Run(arguments);
+    EXPECT_EQ(outcome.exit_code, 1) << arguments;
     EXPECT_EQ(outcome.out, "");
     EXPECT_EQ(outcome.err, "hillstar: " + message + "\n");
   }
@@ -87,6 +112,94 @@ TEST_F(Program, WrongUseEndsWithTwoAndOneSentence) {
   ExpectUsageError("run x -w w8 -m " + model_, "--weights is of no use here: " + model_ +
                                                    " is a container and brings its formats");
   EXPECT_EQ(Run("run x -m " + Path("nowhere")).exit_code, 1);
+}
+
+TEST_F(Program, EmptyValuesAreRefused) {
+  ExpectUsageError("run x -m \"\"", "--model is empty; leave it out for the built-in model");
+  ExpectUsageError("run x --stop \"\"",
+                   "--stop cannot be \"\"; it is a text of one character or more");
+}
+
+TEST_F(Program, TellsItsVersion) {
+  const Outcome outcome = Run("--version");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_EQ(outcome.out.find("hillstar "), 0u) << outcome.out;
+  EXPECT_EQ(
+      Json::parse(ReadFile(fs::path(model_) / "hillstar.json"))["creator"].get<std::string>() +
+          "\n",
+      outcome.out);
+}
+
+TEST_F(Program, AnOutputThatCannotBeWrittenIsAnError) {
+  for (const char* redirection : {">/dev/full", ">&-"}) {
+    for (const std::string& command :
+         {"run x -n 2 -c 64 -m " + model_, "inspect " + model_, std::string("options")}) {
+      const Outcome outcome = Run(command, "", redirection);
+      EXPECT_EQ(outcome.exit_code, 1) << command << redirection;
+      EXPECT_EQ(outcome.err, "hillstar: standard output cannot be written\n") << command;
+    }
+  }
+}
+
+TEST_F(Program, AnInputThatCannotBeReadIsAnError) {
+  const std::string run = "run - -n 2 -c 64 -m " + model_;
+  const Outcome closed = Run(run, "", "0<&-");
+  EXPECT_EQ(closed.exit_code, 1);
+  EXPECT_EQ(closed.err, "hillstar: standard input, which holds the prompt, cannot be read\n");
+  const Outcome empty = Run(run);
+  EXPECT_EQ(empty.exit_code, 2);
+  EXPECT_EQ(empty.err, "hillstar: standard input holds no prompt\n");
+}
+
+TEST_F(Program, TheLogSaysWhatIsLoaded) {
+  const std::string run = "run x -n 1 -c 64 -t 1 -m " + model_;
+  EXPECT_EQ(Run(run).err, "");
+  const std::string info = Run(run + " --log-level info").err;
+  for (const std::string& part : {model_ + " is loaded in ", std::string("Hillstar container"),
+                                  std::string("1 thread, simd "), std::string("64 tokens")}) {
+    EXPECT_NE(info.find(part), std::string::npos) << part << " is not in " << info;
+  }
+  EXPECT_GT(Run(run + " --log-level debug").err.size(), info.size());
+}
+
+TEST_F(Program, AnUnfinishedConversionIsNamed) {
+  const std::string unfinished = Path("unfinished");
+  fs::create_directory(unfinished);
+  std::ofstream(unfinished + "/hillstar.job.json") << R"({"origin":{"operation":"convert"}})";
+  const std::string message = "the conversion into " + unfinished +
+                              " is not finished; run hillstar convert again to resume it";
+  for (const std::string& command : {"run x -m " + unfinished, "inspect " + unfinished,
+                                     "convert " + unfinished + " " + Path("out2")}) {
+    ExpectRefused(command, message);
+  }
+}
+
+TEST_F(Program, ChatNeedsTheTokensOfItsTemplate) {
+  const std::string lacks = CheckpointWith("lacks", [](Json& tokenizer) {
+    std::erase_if(tokenizer["added_tokens"].get_ref<Json::array_t&>(),
+                  [](const Json& token) { return token["content"] == "<|user|>"; });
+  });
+  if (lacks.empty()) GTEST_SKIP() << "HILLSTAR_DEMO_CHECKPOINT is not set";
+  const std::string options = " -w w4 -c 64 -n 2 -m ";
+  const std::string message =
+      lacks +
+      " cannot chat: its chat template writes <|user|>, which its tokenizer does not have "
+      "as added tokens; run --raw continues a text without them";
+  ExpectRefused("run x" + options + lacks, message);
+  ExpectRefused("chat" + options + lacks, message);
+  EXPECT_EQ(Run("run x --raw" + options + lacks).exit_code, 0);
+
+  const std::string beyond = CheckpointWith("beyond", [](Json& tokenizer) {
+    Json token = tokenizer["added_tokens"][0];
+    token["id"] = 9000;
+    token["content"] = "<|far|>";
+    tokenizer["added_tokens"].push_back(token);
+  });
+  ExpectRefused("run x" + options + beyond,
+                beyond +
+                    " cannot chat: its tokenizer has ids up to 9000 (\"<|far|>\"), but the "
+                    "model's vocabulary has 8192 tokens (vocab_size in config.json)");
+  EXPECT_EQ(Run("run x --raw" + options + beyond).exit_code, 0);
 }
 
 TEST_F(Program, OptionsPageEqualsTheTable) {
@@ -137,6 +250,7 @@ TEST_F(Program, InspectDescribesAndVerifies) {
   const Json json = Json::parse(good.out);
   EXPECT_EQ(json["layers"], 2);
   EXPECT_EQ(json["mtp_layers"], 1);
+  EXPECT_EQ(Json::parse(Run("inspect --json").out)["layers"], 6) << "the built-in model";
   EXPECT_GT(json["memory"]["total"].get<uint64_t>(), json["dense_bytes"].get<uint64_t>());
 
   const fs::path damaged = folder_ / "damaged";
@@ -176,6 +290,14 @@ TEST_F(Program, ScoreAndEvalReadTheirFiles) {
   const Outcome eval = Run("eval --json -c 64 " + Path("eval.jsonl") + " -m " + model_);
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_EQ(Json::parse(eval.out)["all"]["rows"], 1);
+
+  std::ofstream(folder_ / "names.jsonl") << R"({"skill":"\u001b[2J","prompt":"b","answer":"c"})"
+                                         << "\n{\n";
+  ExpectRefused("eval -c 64 " + Path("names.jsonl") + " -m " + model_,
+                Path("names.jsonl") + ", line 2 is damaged: it is not JSON");
+  std::ofstream(folder_ / "names.jsonl") << R"({"skill":"\u001b[2J","prompt":"b","answer":"c"})";
+  const Outcome names = Run("eval -c 64 " + Path("names.jsonl") + " -m " + model_);
+  EXPECT_NE(names.out.find("\n\\x1b[2J "), std::string::npos) << names.out;
 }
 
 TEST_F(Program, ConvertsTheDemoModelAndAnswersWithIt) {
@@ -185,6 +307,12 @@ TEST_F(Program, ConvertsTheDemoModelAndAnswersWithIt) {
   const Outcome converted = Run(convert);
   ASSERT_EQ(converted.exit_code, 0) << converted.err;
   EXPECT_EQ(Run(convert).exit_code, 2);  // finished containers are never overwritten
+  // Both tell the same sizes.
+  const std::string inspected = Run("inspect " + Path("pocket")).out;
+  for (const char* part : {"on 3 of the layers and on the MTP layer", "192 images of 81.92 kB"}) {
+    EXPECT_NE(converted.err.find(part), std::string::npos) << converted.err;
+    EXPECT_NE(inspected.find(part), std::string::npos) << inspected;
+  }
   const Outcome answer =
       Run("run \"List the first 12 prime numbers.\" --thinking off --temperature 0 -m " +
           Path("pocket"));
