@@ -53,11 +53,11 @@ enum class LogitsMode { kNone, kLast, kAll };
 using ResidualTap =
     std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* values)>;
 
-// Called after the router of a MoE layer: for each token the score (with bias) of the last expert
-// that it chose minus that of the best expert that it did not: f32 [num_tokens] from position
-// `pos`.
-using RouterTap =
-    std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* gaps)>;
+// Called after the router of a MoE layer for tokens from position `pos` on: gaps[t] is the score
+// (with bias) of the last expert that a token chose minus that of the best expert that it did not.
+// Where the tap sets take_other[t], the token takes that other expert in place of its last one.
+using RouterTap = std::function<void(int64_t layer, int64_t pos, std::span<const float> gaps,
+                                     std::span<bool> take_other)>;
 
 struct MtpToken {
   int32_t id = 0;
@@ -92,7 +92,8 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual std::unique_ptr<Sequence> NewSequence(bool keep_hidden = false) = 0;
-  // Both for looking inside; an empty function takes the tap away. The results stay the same.
+  // Both for looking inside; an empty function takes the tap away. The results stay the same unless
+  // a router tap changes a choice.
   virtual void SetResidualTap(ResidualTap tap) = 0;
   virtual void SetRouterTap(RouterTap tap) = 0;
 

@@ -100,7 +100,7 @@ Json Describe(const ModelSource& source) {
 
 Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
   const MemoryPlan plan = PredictMemory(options);
-  return {{"context_tokens", ResolveContext(options, config)},
+  return {{"context_tokens", ResolveSizes(options, config).context_tokens},
           {"dense_weights", plan.dense_weights},
           {"experts", plan.experts},
           {"latent_kv", plan.latent_kv},

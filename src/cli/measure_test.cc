@@ -91,7 +91,7 @@ TEST(Hidden, ComparesEachStage) {
       reference.values.push_back(stage == 2 && x == 1 ? 1.5f : x);
     }
   }
-  const auto rows = CompareHidden(engine, reference);
+  const auto rows = CompareHidden(engine, reference).stages;
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[1].stage, "before layer 1");
   EXPECT_EQ(rows[1].relative_l2, 0);
@@ -100,6 +100,46 @@ TEST(Hidden, ComparesEachStage) {
   EXPECT_NEAR(rows[2].relative_l2, std::sqrt(4 * 0.25 / (4 * 2.25 + 4 * 4)), 1e-12);
   reference.num_stages = 6;
   EXPECT_THROW(CompareHidden(engine, reference), Error);
+}
+
+// Token 0 is undecided after layer 1 and takes the expert that the reference does not take.
+TEST(Hidden, DecidesTiesAsTheReferenceDoes) {
+  class UndecidedEngine : public FakeEngine {
+   public:
+    using FakeEngine::FakeEngine;
+    void SetRouterTap(RouterTap router) override { router_ = std::move(router); }
+    std::unique_ptr<Sequence> NewSequence(bool) override {
+      float values[12] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+      const float gaps[3] = {1e-5f, 1e-5f, 0.5f};
+      bool others[3] = {};
+      for (int64_t layer = 0; layer <= 3; ++layer) {
+        for (int t = 1; t < 3; ++t) values[4 * t] *= 1.0001f;  // an error that every token has
+        tap()(layer, 0, 3, values);
+        if (layer != 1) continue;
+        router_(layer, 0, gaps, others);
+        if (!others[0]) values[0] = 2;
+        if (others[1]) values[4] = 9;  // this one was right
+      }
+      return FakeEngine::NewSequence(false);
+    }
+
+   private:
+    RouterTap router_;
+  };
+  UndecidedEngine engine(CountingModel());
+  HiddenReference reference{{1, 2, 3}, 3, 4, {}};
+  for (int stage = 0; stage < 3; ++stage) {
+    for (int i = 0; i < 12; ++i) reference.values.push_back(float(1 + i / 4));
+  }
+  const HiddenReport report = CompareHidden(engine, reference);
+  ASSERT_EQ(report.ties.size(), 1u);
+  EXPECT_EQ(report.ties[0].layer, 1);
+  EXPECT_EQ(report.ties[0].position, 0);
+  EXPECT_NEAR(report.ties[0].gap, 1e-5, 1e-9);
+  EXPECT_NEAR(report.ties[0].error, 0.5, 1e-9);
+  EXPECT_EQ(report.ties[0].other_error, 0);
+  EXPECT_GT(report.stages[2].relative_l2, 0.1);
+  EXPECT_LT(report.stages[2].ties_decided, 1e-3);
 }
 
 TEST(Hidden, ReadsTheDemoModelsFile) {

@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "core/check.h"
 #include "engine/sampler.h"
@@ -137,32 +140,104 @@ struct Sums {
   }
 };
 
-// gaps: the smallest of each token's routers before the stage.
-HiddenDifference SummariseStage(const std::string& stage, const std::vector<Sums>& sums,
-                                const std::vector<float>& gaps) {
-  HiddenDifference row;
-  row.stage = stage;
-  Sums all, rest;
-  std::vector<double> each;
-  for (const Sums& s : sums) {
-    all.Add(s);
-    each.push_back(s.relative());
+// Runs a reference's tokens and keeps each token's sums at each stage and its routers' gaps.
+class HiddenRun {
+ public:
+  using Place = std::pair<int64_t, int64_t>;  // layer, position
+
+  // Tokens at the places of `take_other` take the other expert there.
+  HiddenRun(Engine& engine, const HiddenReference& reference, const std::set<Place>& take_other)
+      : reference_(reference),
+        num_layers_(engine.config().num_layers),
+        sums_(size_t(reference.num_stages), std::vector<Sums>(reference.ids.size())),
+        gaps_(size_t(num_layers_), std::vector<float>(reference.ids.size(), 1.0f)) {
+    engine.SetResidualTap([&](int64_t layer, int64_t pos, int64_t count, const float* values) {
+      Compare(layer, pos, count, values);
+    });
+    engine.SetRouterTap(
+        [&](int64_t layer, int64_t pos, std::span<const float> gaps, std::span<bool> others) {
+          if (layer >= num_layers_) return;
+          for (size_t t = 0; t < gaps.size(); ++t) {
+            gaps_[size_t(layer)][size_t(pos) + t] = gaps[t];
+            others[t] = take_other.contains({layer, pos + int64_t(t)});
+          }
+        });
+    engine.NewSequence()->Append(reference.ids, LogitsMode::kLast);
+    engine.SetResidualTap({});
+    engine.SetRouterTap({});
   }
-  const auto worst = std::ranges::max_element(each);
-  row.worst_position = worst - each.begin();
-  row.worst_token = *worst;
-  std::ranges::nth_element(each, each.begin() + int64_t(each.size() / 2));
-  row.median_token = each[each.size() / 2];
-  row.relative_l2 = all.relative();
-  for (size_t t = 0; t < sums.size(); ++t) {
-    if (double(gaps[t]) < row.median_token) {
-      ++row.num_near_ties;
-    } else {
-      rest.Add(sums[t]);
+
+  double Error(int64_t stage, int64_t token) const {
+    return sums_[size_t(stage)][size_t(token)].relative();
+  }
+  double gap(int64_t layer, int64_t token) const { return gaps_[size_t(layer)][size_t(token)]; }
+  double RelativeL2(int64_t stage) const {
+    Sums all;
+    for (const Sums& s : sums_[size_t(stage)]) all.Add(s);
+    return all.relative();
+  }
+  double MedianError(int64_t stage) const {
+    std::vector<double> each = Errors(stage);
+    std::ranges::nth_element(each, each.begin() + int64_t(each.size() / 2));
+    return each[each.size() / 2];
+  }
+  HiddenDifference Describe(int64_t stage) const {
+    HiddenDifference d;
+    d.stage = stage < num_layers_                 ? fmt::format("before layer {}", stage)
+              : stage + 1 < reference_.num_stages ? "after the last layer"
+                                                  : "after the final norm";
+    d.relative_l2 = RelativeL2(stage);
+    d.median_token = MedianError(stage);
+    const std::vector<double> each = Errors(stage);
+    const auto worst = std::ranges::max_element(each);
+    d.worst_position = worst - each.begin();
+    d.worst_token = *worst;
+    return d;
+  }
+
+ private:
+  std::vector<double> Errors(int64_t stage) const {
+    std::vector<double> each;
+    for (const Sums& s : sums_[size_t(stage)]) each.push_back(s.relative());
+    return each;
+  }
+  // The stage of a tap's layer; -1 where the reference has none.
+  int64_t StageOf(int64_t layer) const {
+    if (layer == num_layers_ + 1) return reference_.num_stages - 1;
+    const bool has_last_layer = reference_.num_stages == num_layers_ + 2;
+    return layer == num_layers_ && !has_last_layer ? -1 : layer;
+  }
+  void Compare(int64_t layer, int64_t pos, int64_t count, const float* values) {
+    const int64_t stage = StageOf(layer), hidden = reference_.hidden_size;
+    if (stage < 0) return;
+    const auto tokens = int64_t(reference_.ids.size());
+    for (int64_t t = 0; t < count; ++t) {
+      const float* want = &reference_.values[size_t((stage * tokens + pos + t) * hidden)];
+      Sums& s = sums_[size_t(stage)][size_t(pos + t)];
+      for (int64_t i = 0; i < hidden; ++i) {
+        const double d = double(values[t * hidden + i]) - double(want[i]);
+        s.difference += d * d;
+        s.reference += double(want[i]) * double(want[i]);
+      }
     }
   }
-  row.without_near_ties = rest.relative();
-  return row;
+
+  const HiddenReference& reference_;
+  const int64_t num_layers_;
+  std::vector<std::vector<Sums>> sums_;   // [stage][token]
+  std::vector<std::vector<float>> gaps_;  // [layer][token]
+};
+
+void CheckSizes(const Engine& engine, const HiddenReference& reference) {
+  const int64_t num_layers = engine.config().num_layers, hidden = engine.config().hidden_size;
+  const bool known_stages =
+      reference.num_stages == num_layers + 1 || reference.num_stages == num_layers + 2;
+  if (known_stages && reference.hidden_size == hidden) return;
+  throw Error(ErrorCode::kBadFile,
+              fmt::format("the reference has {} stages of {} values; the model's {} layers give {} "
+                          "or {} stages of {}",
+                          reference.num_stages, reference.hidden_size, num_layers, num_layers + 1,
+                          num_layers + 2, hidden));
 }
 
 }  // namespace
@@ -244,58 +319,37 @@ HiddenReference ReadHiddenReference(const std::filesystem::path& path) {
   return reference;
 }
 
-std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReference& reference) {
-  const int64_t num_layers = engine.config().num_layers;
-  const int64_t hidden = engine.config().hidden_size;
-  const auto tokens = int64_t(reference.ids.size());
-  const bool has_last_layer = reference.num_stages == num_layers + 2;
-  if ((!has_last_layer && reference.num_stages != num_layers + 1) ||
-      reference.hidden_size != hidden) {
-    throw Error(
-        ErrorCode::kBadFile,
-        fmt::format("the reference has {} stages of {} values; the model's {} layers give {} "
-                    "or {} stages of {}",
-                    reference.num_stages, reference.hidden_size, num_layers, num_layers + 1,
-                    num_layers + 2, hidden));
-  }
-  std::vector<std::vector<Sums>> sums(size_t(reference.num_stages),
-                                      std::vector<Sums>(reference.ids.size()));
-  engine.SetResidualTap([&](int64_t layer, int64_t pos, int64_t count, const float* values) {
-    if (layer == num_layers && !has_last_layer) return;
-    const int64_t stage = layer == num_layers + 1 ? reference.num_stages - 1 : layer;
-    for (int64_t t = 0; t < count; ++t) {
-      const float* want = &reference.values[size_t((stage * tokens + pos + t) * hidden)];
-      Sums& s = sums[size_t(stage)][size_t(pos + t)];
-      for (int64_t i = 0; i < hidden; ++i) {
-        const double d = double(values[t * hidden + i]) - double(want[i]);
-        s.difference += d * d;
-        s.reference += double(want[i]) * double(want[i]);
-      }
-    }
-  });
-  // Smallest gap of a token's routers before each stage.
-  std::vector<std::vector<float>> gaps(size_t(reference.num_stages),
-                                       std::vector<float>(reference.ids.size(), 1.0f));
-  engine.SetRouterTap([&](int64_t layer, int64_t pos, int64_t count, const float* values) {
-    for (size_t stage = size_t(layer) + 1; stage < gaps.size(); ++stage) {
-      for (int64_t t = 0; t < count; ++t) {
-        float& gap = gaps[stage][size_t(pos + t)];
-        gap = std::min(gap, values[t]);
-      }
-    }
-  });
-  engine.NewSequence()->Append(reference.ids, LogitsMode::kLast);
-  engine.SetResidualTap({});
-  engine.SetRouterTap({});
-
-  std::vector<HiddenDifference> result;
+HiddenReport CompareHidden(Engine& engine, const HiddenReference& reference) {
+  CheckSizes(engine, reference);
+  constexpr double kSigmas = 4, kSlope = 0.25;
+  HiddenReport report;
+  std::set<HiddenRun::Place> decided;
+  auto run = std::make_unique<HiddenRun>(engine, reference, decided);
   for (int64_t stage = 0; stage < reference.num_stages; ++stage) {
-    const std::string name = stage < num_layers ? fmt::format("before layer {}", stage)
-                             : stage + 1 < reference.num_stages ? "after the last layer"
-                                                                : "after the final norm";
-    result.push_back(SummariseStage(name, sums[size_t(stage)], gaps[size_t(stage)]));
+    report.stages.push_back(run->Describe(stage));
   }
-  return result;
+  for (int64_t layer = 0; layer < engine.config().num_layers; ++layer) {
+    const int64_t after = layer + 1;
+    const double tie = kSigmas * kSlope * run->MedianError(after);
+    std::set<HiddenRun::Place> tried = decided;
+    for (int64_t t = 0; t < int64_t(reference.ids.size()); ++t) {
+      if (run->gap(layer, t) < tie) tried.emplace(layer, t);
+    }
+    if (tried.size() == decided.size()) continue;
+    const HiddenRun other(engine, reference, tried);
+    for (const HiddenRun::Place& place : tried) {
+      const auto [at, t] = place;
+      if (at != layer || other.Error(after, t) >= run->Error(after, t)) continue;
+      decided.insert(place);
+      report.ties.push_back(
+          {layer, t, run->gap(layer, t), run->Error(after, t), other.Error(after, t)});
+    }
+    run = std::make_unique<HiddenRun>(engine, reference, decided);
+  }
+  for (int64_t stage = 0; stage < reference.num_stages; ++stage) {
+    report.stages[size_t(stage)].ties_decided = run->RelativeL2(stage);
+  }
+  return report;
 }
 
 }  // namespace hillstar

@@ -82,22 +82,32 @@ struct HiddenReference {
 // Errors: kNotFound, kBadFile, kUnsupported.
 HiddenReference ReadHiddenReference(const std::filesystem::path& file);
 
+// Relative L2, |ours - reference| / |reference|, at one stage.
 struct HiddenDifference {
   std::string stage;       // "before layer 3", "after the last layer", "after the final norm"
-  double relative_l2 = 0;  // |ours - reference| / |reference| over all tokens
-  // The same of single tokens: one whose selection of experts or positions differs at a near tie
-  // stands out against the median.
+  double relative_l2 = 0;  // over all tokens
   double median_token = 0;
-  // Over the tokens that no router before the stage sent to a near tie, and how many those leave
-  // out: there the last chosen and the first other expert are nearer than four standard deviations
-  // of the score's own error (a quarter, the sigmoid's steepest slope, of the stage's median
-  // error).
-  double without_near_ties = 0;
-  int64_t num_near_ties = 0;
   double worst_token = 0;
   int64_t worst_position = 0;
+  // Over all tokens, after the ties of HiddenReport were decided as the reference decides them.
+  double ties_decided = 0;
 };
+// A token whose router was undecided, as far as our own error goes, between the last expert that it
+// chose and another, and that the reference sends to the other: with it, the token's error after
+// the layer is `other_error` in place of `error`.
+struct RouterTie {
+  int64_t layer = 0, position = 0;
+  double gap = 0;  // between the two experts' scores
+  double error = 0, other_error = 0;
+};
+struct HiddenReport {
+  std::vector<HiddenDifference> stages;
+  std::vector<RouterTie> ties;
+};
+// Runs the reference's tokens, then once more for each layer with ties. A gap counts as a tie where
+// it is below four standard deviations of a score's own error: a quarter, the sigmoid's steepest
+// slope, of the median token's error after the layer.
 // Errors: kBadFile where the reference's sizes are not the model's.
-std::vector<HiddenDifference> CompareHidden(Engine& engine, const HiddenReference& reference);
+HiddenReport CompareHidden(Engine& engine, const HiddenReference& reference);
 
 }  // namespace hillstar

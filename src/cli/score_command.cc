@@ -15,14 +15,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void PrintHidden(const std::vector<HiddenDifference>& rows) {
-  fmt::print("{:<22} {:>11} {:>22} {:>13} {:>12} {:>9}\n", "residual stream", "relative L2",
-             "without near ties", "median token", "worst token", "position");
-  for (const HiddenDifference& row : rows) {
-    const std::string rest =
-        fmt::format("{:.2e} (of {})", row.without_near_ties, row.num_near_ties);
-    fmt::print("{:<22} {:>11.2e} {:>22} {:>13.2e} {:>12.2e} {:>9}\n", row.stage, row.relative_l2,
-               rest, row.median_token, row.worst_token, row.worst_position);
+void PrintHidden(const HiddenReport& report) {
+  fmt::print("{:<22} {:>11} {:>13} {:>13} {:>12} {:>9}\n", "residual stream", "relative L2",
+             "ties decided", "median token", "worst token", "position");
+  for (const HiddenDifference& row : report.stages) {
+    fmt::print("{:<22} {:>11.2e} {:>13.2e} {:>13.2e} {:>12.2e} {:>9}\n", row.stage, row.relative_l2,
+               row.ties_decided, row.median_token, row.worst_token, row.worst_position);
+  }
+  for (const RouterTie& tie : report.ties) {
+    fmt::print(
+        "tie: layer {}, position {}: two experts {:.1e} apart; error {:.1e}, with the other one "
+        "{:.1e}\n",
+        tie.layer, tie.position, tie.gap, tie.error, tie.other_error);
   }
 }
 
@@ -72,16 +76,22 @@ Json ReportJson(const ScoreReport& report) {
   return json;
 }
 
-Json HiddenJson(const std::vector<HiddenDifference>& rows) {
-  Json json = Json::array();
-  for (const HiddenDifference& row : rows) {
-    json.push_back({{"stage", row.stage},
-                    {"relative_l2", row.relative_l2},
-                    {"without_near_ties", row.without_near_ties},
-                    {"num_near_ties", row.num_near_ties},
-                    {"median_token", row.median_token},
-                    {"worst_token", row.worst_token},
-                    {"worst_position", row.worst_position}});
+Json HiddenJson(const HiddenReport& report) {
+  Json json{{"stages", Json::array()}, {"ties", Json::array()}};
+  for (const HiddenDifference& row : report.stages) {
+    json["stages"].push_back({{"stage", row.stage},
+                              {"relative_l2", row.relative_l2},
+                              {"ties_decided", row.ties_decided},
+                              {"median_token", row.median_token},
+                              {"worst_token", row.worst_token},
+                              {"worst_position", row.worst_position}});
+  }
+  for (const RouterTie& tie : report.ties) {
+    json["ties"].push_back({{"layer", tie.layer},
+                            {"position", tie.position},
+                            {"gap", tie.gap},
+                            {"error", tie.error},
+                            {"other_error", tie.other_error}});
   }
   return json;
 }
@@ -102,11 +112,11 @@ int ScoreCommand(const Options& options) {
 
   Json json;
   if (!options.hidden.empty()) {
-    const std::vector<HiddenDifference> rows = CompareHidden(*model.engine, hidden);
+    const HiddenReport report = CompareHidden(*model.engine, hidden);
     if (options.json) {
-      json["residual_stream"] = HiddenJson(rows);
+      json["residual_stream"] = HiddenJson(report);
     } else {
-      PrintHidden(rows);
+      PrintHidden(report);
     }
   }
   bool passes = true;

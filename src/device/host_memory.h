@@ -16,6 +16,11 @@ inline constexpr size_t kNumMemoryTags = 5;
 // "dense weights", "experts", ...
 const char* MemoryTagName(MemoryTag tag);
 
+// Memory that this process can still take without pushing anything out: what the system calls
+// available, or what its control group leaves, whichever is less. The largest number if the system
+// does not tell.
+uint64_t AvailableMemoryBytes();
+
 class MemoryBudget {
  public:
   uint64_t used(MemoryTag tag) const { return used_[size_t(tag)].load(); }

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
-#include "core/cpu_topology.h"
 #include "engine/memory_plan.h"
+#include "engine/sampler.h"
 #include "engine/work_estimate.h"
 #include "hillstar/engine.h"
 #include "model/forward.h"
@@ -18,9 +18,12 @@
 namespace hillstar {
 namespace {
 
-constexpr int64_t kMaxPrefillChunk = 8192;
 // Logits of one call: a caller who wants more asks in pieces.
 constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
+// Logits that stay allocated between calls.
+constexpr size_t kKeptLogits = size_t{16} << 20;
+// Rows of MTP logits that are computed at once.
+constexpr int64_t kMtpRows = 64;
 
 struct Shared {
   explicit Shared(const EngineOptions& o) : options(o) {}
@@ -28,22 +31,27 @@ struct Shared {
   EngineOptions options;
   MemoryBudget budget;
   ModelConfig config;
-  int64_t context_tokens = 0;
+  EngineSizes sizes;
   ModelWeights weights;
   std::unique_ptr<CpuOps> ops;
   std::unique_ptr<ForwardPass> forward;
   KvShape kv_shape;
   std::vector<float> logits;
   ResidualTap tap;
+
+  void ResizeLogits(size_t n) {
+    if (logits.capacity() > std::max(n, kKeptLogits)) std::vector<float>().swap(logits);
+    logits.resize(n);
+  }
 };
 
 MtpToken Largest(std::span<const float> logits) {
-  const auto best = std::max_element(logits.begin(), logits.end());
+  const int32_t best = Argmax(logits);
   float second = -std::numeric_limits<float>::infinity();
-  for (auto it = logits.begin(); it != logits.end(); ++it) {
-    if (it != best) second = std::max(second, *it);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (int32_t(i) != best) second = std::max(second, logits[i]);
   }
-  return {int32_t(best - logits.begin()), *best - second};
+  return {best, logits[size_t(best)] - second};
 }
 
 class EngineSequence : public Sequence {
@@ -77,18 +85,12 @@ class EngineSequence : public Sequence {
     }
     CHECK(keep_hidden_);
     std::vector<MtpToken> result;
-    const int64_t chunk = s_.options.prefill_chunk, end = num_tokens() - 1;
+    const int64_t chunk = s_.sizes.prefill_chunk, end = num_tokens() - 1;
     for (int64_t at = 0; at < end; at += chunk) {
       const int64_t n = std::min(chunk, end - at);
       s_.forward->RunMtp(Tokens(std::span(ids_).subspan(size_t(at) + 1, size_t(n)), at),
                          hidden_.data() + at * s_.config.hidden_size);
-      s_.logits.resize(size_t(n * s_.config.vocab_size));
-      s_.forward->MtpLogits(0, n, s_.logits.data());
-      for (int64_t i = 0; i < n; ++i) {
-        if (at + i < first) continue;
-        result.push_back(Largest(std::span(s_.logits).subspan(size_t(i * s_.config.vocab_size),
-                                                              size_t(s_.config.vocab_size))));
-      }
+      AppendMtp(std::max<int64_t>(0, first - at), n, &result);
     }
     return result;
   }
@@ -105,10 +107,10 @@ class EngineSequence : public Sequence {
       throw Error(ErrorCode::kNonFinite, "the sequence ended at a value that is not finite");
     }
     const int64_t total = num_tokens() + int64_t(ids.size());
-    if (total > s_.context_tokens) {
+    if (total > s_.sizes.context_tokens) {
       throw Error(ErrorCode::kBudget,
                   fmt::format("{} tokens do not fit the context of {} (--context)", total,
-                              s_.context_tokens));
+                              s_.sizes.context_tokens));
     }
     for (int32_t id : ids) {
       if (id >= 0 && id < s_.config.vocab_size) continue;
@@ -126,10 +128,10 @@ class EngineSequence : public Sequence {
 
   std::span<const float> AppendChunks(std::span<const int32_t> ids, LogitsMode mode,
                                       const std::atomic<bool>* cancel) {
-    const int64_t vocab = s_.config.vocab_size, chunk = s_.options.prefill_chunk;
+    const int64_t vocab = s_.config.vocab_size, chunk = s_.sizes.prefill_chunk;
     const int64_t num_ids = int64_t(ids.size());
     const int64_t num_rows = mode == LogitsMode::kAll ? num_ids : mode == LogitsMode::kLast ? 1 : 0;
-    s_.logits.resize(size_t(num_rows * vocab));
+    s_.ResizeLogits(size_t(num_rows * vocab));
     for (int64_t at = 0; at < num_ids; at += chunk) {
       const int64_t n = std::min(chunk, num_ids - at), position = num_tokens();
       LayerTap tap;
@@ -150,6 +152,19 @@ class EngineSequence : public Sequence {
       }
     }
     return {s_.logits.data(), num_ids == 0 ? 0 : s_.logits.size()};
+  }
+
+  // The MTP head's tokens of rows [first, end) of the step.
+  void AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>* result) {
+    const auto vocab = size_t(s_.config.vocab_size);
+    for (int64_t row = first; row < end; row += kMtpRows) {
+      const int64_t n = std::min(kMtpRows, end - row);
+      s_.ResizeLogits(size_t(n) * vocab);
+      s_.forward->MtpLogits(row, n, s_.logits.data());
+      for (int64_t i = 0; i < n; ++i) {
+        result->push_back(Largest(std::span(s_.logits).subspan(size_t(i) * vocab, vocab)));
+      }
+    }
   }
 
   std::span<const BatchToken> Tokens(std::span<const int32_t> ids, int64_t position) {
@@ -173,23 +188,22 @@ class CpuEngine : public Engine {
     const CpuKernels& kernels = ChooseKernels(options.simd);
     const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
     s_.config = source->config();
-    s_.context_tokens = ResolveContext(options, s_.config);
-    s_.options.prefill_chunk = std::min(ResolveChunk(options), s_.context_tokens);
+    s_.sizes = ResolveSizes(options, s_.config);
+    memory_ = PlanMemory(*source, s_.sizes);
+    CheckFits(memory_, s_.sizes, AvailableMemoryBytes());
     const ModelFiles& files = source->files();
     tokenizer_ = Tokenizer::FromJson(files.tokenizer);
     chat_format_ = ChatFormat::Create(files.chat_template, files.tokenizer_config);
     ReadSamplingDefaults(files.generation_config);
-    const int threads = ResolveThreads(options);
-    memory_ = PlanMemory(*source, s_.context_tokens, s_.options.prefill_chunk, threads);
     summary_ = DescribeFormats(source->table());
     work_ = WorkEstimate(*source);
 
-    s_.weights = LoadWeights(*source, s_.budget, threads, progress);
-    s_.ops = std::make_unique<CpuOps>(kernels, threads, s_.budget);
-    s_.ops->Prepare(OpsLimits(s_.config, s_.context_tokens));
+    s_.weights = LoadWeights(*source, s_.budget, s_.sizes.num_threads, progress);
+    s_.ops = std::make_unique<CpuOps>(kernels, s_.sizes.num_threads, s_.budget);
+    s_.kv_shape = KvShapeOf(*source);
+    s_.ops->Prepare(OpsLimits(s_.config, s_.kv_shape, s_.sizes));
     s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
-                                               s_.options.prefill_chunk, s_.context_tokens);
-    s_.kv_shape = ForwardPass::MakeKvShape(s_.config, s_.weights);
+                                               s_.sizes.prefill_chunk, s_.sizes.context_tokens);
   }
 
   std::unique_ptr<Sequence> NewSequence(bool keep_hidden) override {
@@ -201,7 +215,7 @@ class CpuEngine : public Engine {
   const ModelConfig& config() const override { return s_.config; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const ChatFormat& chat_format() const override { return *chat_format_; }
-  int64_t context_tokens() const override { return s_.context_tokens; }
+  int64_t context_tokens() const override { return s_.sizes.context_tokens; }
   int num_threads() const override { return s_.ops->num_threads(); }
   std::string_view simd_level() const override { return s_.ops->name(); }
   std::string_view weight_summary() const override { return summary_; }
@@ -220,21 +234,6 @@ class CpuEngine : public Engine {
   SamplingDefaults sampling_defaults() const override { return sampling_; }
 
  private:
-  static int ResolveThreads(const EngineOptions& options) {
-    if (options.num_threads < 0) {
-      throw Error(ErrorCode::kUsage, fmt::format("{} threads cannot compute", options.num_threads));
-    }
-    return options.num_threads > 0 ? options.num_threads : NumUsableCores();
-  }
-
-  static int64_t ResolveChunk(const EngineOptions& options) {
-    if (options.prefill_chunk < 1 || options.prefill_chunk > kMaxPrefillChunk) {
-      throw Error(ErrorCode::kUsage, fmt::format("a prefill chunk of {} tokens is outside 1..{}",
-                                                 options.prefill_chunk, kMaxPrefillChunk));
-    }
-    return options.prefill_chunk;
-  }
-
   void ReadSamplingDefaults(const std::string& generation_config) {
     const auto json = nlohmann::json::parse(generation_config, nullptr, false);
     const auto read = [&](const char* key, float low, float high, float* value) {

@@ -37,6 +37,7 @@ class ForwardTest : public testing::Test {
     WriteTinyCheckpoint(folder, MakeTinyTensors(ListTensors(config, {}, true, true), 7), text);
     const auto source = ModelSource::Open(folder.string(), "w15", true);
     config_ = source->config();
+    shape_ = KvShapeOf(*source);
     weights_ = LoadWeights(*source, budget_, 1, {});
     sequences_.clear();
     for (int q = 0; q < 3; ++q) {
@@ -51,11 +52,11 @@ class ForwardTest : public testing::Test {
   struct Run {
     Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens)
         : ops(kernels, threads, budget),
-          shape(ForwardPass::MakeKvShape(test.config_, test.weights_)),
-          forward(Prepared(test), test.weights_, ops, max_tokens, kLongest) {}
+          shape(test.shape_),
+          forward(Prepared(test, max_tokens), test.weights_, ops, max_tokens, kLongest) {}
 
-    const ModelConfig& Prepared(const ForwardTest& test) {
-      ops.Prepare(OpsLimits(test.config_, kLongest));
+    const ModelConfig& Prepared(const ForwardTest& test, int64_t max_tokens) {
+      ops.Prepare(OpsLimits(test.config_, shape, {kLongest, max_tokens, 1}));
       return test.config_;
     }
     MemoryBudget budget;
@@ -144,6 +145,7 @@ class ForwardTest : public testing::Test {
   int num_models_ = 0;
   MemoryBudget budget_;
   ModelConfig config_;
+  KvShape shape_;
   ModelWeights weights_;
   std::vector<std::vector<int32_t>> sequences_;
 };
@@ -187,6 +189,19 @@ TEST_F(ForwardTest, TheLargestLatentAndAnUnevenRope) {
 TEST_F(ForwardTest, NoIndexer) {
   Load({{"index_n_heads", "0"}});
   ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {
+  Load({});
+  const int64_t tokens = 32;
+  const Run run(*this, ChooseKernels("auto"), 2, tokens);
+  const uint64_t planned =
+      WorkspaceBytes(config_, tokens, kLongest) +
+      CpuOps::PreparedBytes(OpsLimits(config_, shape_, {kLongest, tokens, 2}), 2) +
+      RopeTable::Bytes(config_.qk_rope_dim, kLongest);
+  const uint64_t used = run.budget.used(MemoryTag::kWorkspace);
+  EXPECT_GE(used, planned);
+  EXPECT_LT(used - planned, uint64_t{64} * 64);  // less than 64 bytes of alignment an array
 }
 
 }  // namespace

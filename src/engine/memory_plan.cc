@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu_topology.h"
-#include "kv/sequence_kv.h"
+#include "model/rope_table.h"
 #include "model/workspace.h"
 #include "ops/cpu_ops.h"
 
@@ -13,27 +13,11 @@ namespace hillstar {
 namespace {
 
 constexpr int64_t kDefaultContext = 16384;
+constexpr int64_t kMaxPrefillChunk = 8192;
 // Program text, libraries and heap at rest, measured with the built-in model.
-constexpr uint64_t kProgramBytes = uint64_t{12} << 20;
+constexpr uint64_t kProgramBytes = uint64_t{9} << 20;
 // A tokenizer's tables for each byte of its JSON, measured likewise.
 constexpr uint64_t kTokenizerFactor = 12;
-
-KvShape ShapeOf(const ModelSource& source) {
-  const ModelConfig& c = source.config();
-  KvShape shape;
-  shape.row = {c.kv_lora_rank, c.qk_rope_dim};
-  shape.index = {c.index_head_dim};
-  shape.num_layers = c.num_layers + c.num_mtp_layers;
-  for (int64_t l = 0; l < shape.num_layers; ++l) {
-    const std::string name = fmt::format("layers.{}.index_q", l);
-    const std::vector<TensorSpec>& specs = source.table().dense;
-    shape.has_index_keys.push_back(std::any_of(
-        specs.begin(), specs.end(), [&](const TensorSpec& s) { return s.name == name; }));
-  }
-  return shape;
-}
-
-}  // namespace
 
 int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) {
   if (options.context_tokens == 0) return std::min(config.max_positions, kDefaultContext);
@@ -46,30 +30,66 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
   return options.context_tokens;
 }
 
-Ops::Limits OpsLimits(const ModelConfig& c, int64_t context_tokens) {
+}  // namespace
+
+EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config) {
+  if (options.num_threads < 0) {
+    throw Error(ErrorCode::kUsage, fmt::format("{} threads cannot compute", options.num_threads));
+  }
+  if (options.prefill_chunk < 1 || options.prefill_chunk > kMaxPrefillChunk) {
+    throw Error(ErrorCode::kUsage, fmt::format("a prefill chunk of {} tokens is outside 1..{}",
+                                               options.prefill_chunk, kMaxPrefillChunk));
+  }
+  EngineSizes sizes;
+  sizes.context_tokens = ResolveContext(options, config);
+  sizes.prefill_chunk = std::min(options.prefill_chunk, sizes.context_tokens);
+  sizes.num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
+  return sizes;
+}
+
+KvShape KvShapeOf(const ModelSource& source) {
+  const ModelConfig& c = source.config();
+  KvShape shape;
+  shape.row = {c.kv_lora_rank, c.qk_rope_dim};
+  shape.index = {c.index_head_dim};
+  shape.num_layers = c.num_layers + c.num_mtp_layers;
+  for (int64_t l = 0; l < shape.num_layers; ++l) {
+    const std::string name = fmt::format("layers.{}.index_q", l);
+    shape.has_index_keys.push_back(std::ranges::any_of(
+        source.table().dense, [&](const TensorSpec& s) { return s.name == name; }));
+  }
+  return shape;
+}
+
+Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSizes& sizes) {
   Ops::Limits limits;
   limits.max_row =
       std::max({2 * c.hidden_size, c.intermediate_size, c.moe_intermediate_size,
                 c.shared_intermediate(), c.q_lora_rank, c.num_heads * c.v_dim, c.num_experts,
                 c.kv_lora_rank + c.qk_rope_dim, c.qk_dim(), c.index_head_dim});
-  limits.max_context = context_tokens;
+  limits.max_tokens = sizes.prefill_chunk;
+  limits.max_context = sizes.context_tokens;
+  // An MTP layer without an indexer attends to everything, as every layer does without any.
+  const bool has_dense_mtp = c.num_mtp_layers > 0 && !shape.has_index_keys.back();
+  const bool selects = shape.num_index_layers() > 0 && !has_dense_mtp;
+  limits.max_keys = selects ? std::min(c.index_topk, sizes.context_tokens) : sizes.context_tokens;
   limits.num_heads = c.num_heads;
-  limits.row = {c.kv_lora_rank, c.qk_rope_dim};
+  limits.row = shape.row;
   return limits;
 }
 
-MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t prefill_chunk,
-                      int num_threads) {
+MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
   const ModelConfig& c = source.config();
-  const KvShape shape = ShapeOf(source);
-  const uint64_t pages = uint64_t((context_tokens + kPageTokens - 1) / kPageTokens);
+  const KvShape shape = KvShapeOf(source);
+  const auto pages = uint64_t(CeilDiv(sizes.context_tokens, kPageTokens));
   MemoryPlan plan;
   plan.dense_weights = source.table().dense_bytes();
   plan.experts = source.table().expert_bytes();
   plan.latent_kv = pages * uint64_t(shape.latent_page_bytes());
   plan.index_keys = pages * uint64_t(shape.index_page_bytes());
-  plan.workspace = WorkspaceBytes(c, std::min(prefill_chunk, context_tokens)) +
-                   CpuOps::PreparedBytes(OpsLimits(c, context_tokens), num_threads) +
+  plan.workspace = WorkspaceBytes(c, sizes.prefill_chunk, sizes.context_tokens) +
+                   CpuOps::PreparedBytes(OpsLimits(c, shape, sizes), sizes.num_threads) +
+                   RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
                    uint64_t(c.vocab_size) * sizeof(float);
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
   return plan;
@@ -77,9 +97,28 @@ MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t
 
 MemoryPlan PredictMemory(const EngineOptions& options) {
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
-  const int threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
-  return PlanMemory(*source, ResolveContext(options, source->config()), options.prefill_chunk,
-                    threads);
+  return PlanMemory(*source, ResolveSizes(options, source->config()));
+}
+
+void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available) {
+  if (plan.total() <= available) return;
+  const auto gb = [](uint64_t bytes) { return double(bytes) / 1e9; };
+  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = plan.total() - kv;
+  std::string text = fmt::format(
+      "{:.2f} GB of memory are available, and the model needs {:.2f}: {:.2f} for weights, {:.2f} "
+      "for a context of {} tokens, {:.2f} for the rest",
+      gb(available), gb(plan.total()), gb(plan.dense_weights + plan.experts), gb(kv),
+      sizes.context_tokens, gb(plan.workspace + plan.program));
+  // Most of the rest does not depend on the context, so this is on the safe side.
+  const int64_t fitting =
+      available > rest
+          ? int64_t(double(available - rest) / double(kv) * double(sizes.context_tokens))
+          : 0;
+  if (fitting >= kPageTokens) {
+    text += fmt::format("; a context of {} tokens fits (--context)",
+                        fitting / kPageTokens * kPageTokens);
+  }
+  throw Error(ErrorCode::kBudget, text);
 }
 
 }  // namespace hillstar

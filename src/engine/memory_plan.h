@@ -2,23 +2,34 @@
 #pragma once
 
 #include "hillstar/engine.h"
+#include "kv/sequence_kv.h"
 #include "model/weights.h"
 #include "ops/ops.h"
 
 namespace hillstar {
 
-// The longest sequence that is served: the option, or the model's limit, at most 16,384.
-// Errors: kUsage if the option is beyond the model's limit.
-int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config);
+// The sizes that an engine is made for.
+struct EngineSizes {
+  int64_t context_tokens = 0;  // the option, or the model's limit, at most 16,384
+  int64_t prefill_chunk = 0;   // at most context_tokens
+  int num_threads = 0;
+};
+// Errors: kUsage naming the option, its value and its range.
+EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config);
+
+// Which rows the model's sequences hold.
+KvShape KvShapeOf(const ModelSource& source);
 
 // What the operations of a CPU are asked for by a model.
-Ops::Limits OpsLimits(const ModelConfig& config, int64_t context_tokens);
+Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const EngineSizes& sizes);
 
-// REQUIRES context_tokens >= 1, prefill_chunk >= 1, num_threads >= 1.
-MemoryPlan PlanMemory(const ModelSource& source, int64_t context_tokens, int64_t prefill_chunk,
-                      int num_threads);
+MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes);
 
-// Opens the model's headers only. Errors: as ModelSource::Open.
+// Opens the model's headers only. Errors: as ModelSource::Open and ResolveSizes.
 MemoryPlan PredictMemory(const EngineOptions& options);
+
+// Errors: kBudget with the plan's parts and a context that fits, if the plan asks for more than
+// `available` bytes.
+void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available);
 
 }  // namespace hillstar

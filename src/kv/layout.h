@@ -5,13 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/integers.h"
+
 namespace hillstar {
 
 inline constexpr int64_t kPageTokens = 64;
-
-constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // A latent KV row in format q15: latent hi, latent lo (int8, padded to 64), rope hi, rope lo
 // (likewise), the two scales (f32), padding to 16 bytes. 1,168 bytes for 512 + 64.

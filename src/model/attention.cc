@@ -11,42 +11,41 @@ void ForwardPass::Attention(const AttentionWeights& attention, int64_t layer) {
   ProjectDown(attention);
   StoreKeys(attention, layer);
   ProjectQueries(attention);
-  if (attention.indexer) SelectKeys(attention, layer);
+  if (attention.indexer) SelectKeys(layer);
   AttendAndProject(attention, layer);
 }
 
 // normed -> low-rank queries, latent KV, index key and index head weights.
 void ForwardPass::ProjectDown(const AttentionWeights& attention) {
-  std::vector<LinearSlice> down = KeyProjections(attention);
-  down.push_back(Matrix(attention.q_a, w_.normed_planes, w_.q_a));
+  slices_.clear();
+  AddKeyProjections(attention);
+  slices_.push_back(Matrix(attention.q_a, w_.normed_planes, w_.q_a));
+  ops_.Linear(slices_);
   if (attention.indexer) {
     ops_.FloatLinear({attention.indexer->head_weights, w_.normed, c_.hidden_size, num_tokens(), 0,
                       c_.index_num_heads, w_.index_weights, c_.index_num_heads});
   }
-  ops_.Linear(down);
   ops_.Norm(w_.q_a, {attention.q_a_norm, c_.lora_norm_eps}, num_tokens(), c_.q_lora_rank, w_.q_a);
   ops_.Quantise(w_.q_a, num_tokens(), w_.q_a_planes);
 }
 
-std::vector<LinearSlice> ForwardPass::KeyProjections(const AttentionWeights& attention) const {
-  std::vector<LinearSlice> keys = {Matrix(attention.kv_a, w_.normed_planes, w_.kv)};
-  if (attention.indexer) {
-    keys.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
-  }
-  return keys;
+void ForwardPass::AddKeyProjections(const AttentionWeights& attention) {
+  slices_.push_back(Matrix(attention.kv_a, w_.normed_planes, w_.kv));
+  if (!attention.indexer) return;
+  slices_.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
 }
 
-std::vector<LinearSlice> ForwardPass::HeadMatrices(const WeightView& w, int64_t head_rows,
-                                                   const ActivationPlanes& x, float* y) const {
-  std::vector<LinearSlice> heads;
+void ForwardPass::LinearByHead(const WeightView& w, int64_t head_rows, const ActivationPlanes& x,
+                               float* y) {
+  slices_.clear();
   for (int64_t h = 0; h < c_.num_heads; ++h) {
     LinearSlice s = Matrix(AttentionWeights::Head(w, h, head_rows), x, y + h * head_rows);
     s.x_first = h;
     s.x_step = c_.num_heads;
     s.y_stride = c_.num_heads * head_rows;
-    heads.push_back(s);
+    slices_.push_back(s);
   }
-  return heads;
+  ops_.Linear(slices_);
 }
 
 void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
@@ -60,19 +59,21 @@ void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
 
 // Low-rank queries -> heads; their nope part is absorbed into the latent space, head by head.
 void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
-  std::vector<LinearSlice> up = {Matrix(attention.q_b, w_.q_a_planes, w_.q)};
-  if (attention.indexer) up.push_back(Matrix(attention.indexer->q, w_.q_a_planes, w_.index_q));
-  ops_.Linear(up);
+  slices_.assign(1, Matrix(attention.q_b, w_.q_a_planes, w_.q));
+  if (attention.indexer) {
+    slices_.push_back(Matrix(attention.indexer->q, w_.q_a_planes, w_.index_q));
+  }
+  ops_.Linear(slices_);
 
   const int64_t heads = c_.num_heads, token_stride = heads * c_.qk_dim();
   ops_.QuantiseHeads({w_.q, token_stride, c_.qk_dim()}, num_tokens(), heads, w_.nope_planes);
-  ops_.Linear(HeadMatrices(attention.k_absorb, c_.kv_lora_rank, w_.nope_planes, w_.latents));
+  LinearByHead(attention.k_absorb, c_.kv_lora_rank, w_.nope_planes, w_.latents);
   const QueryShape shape{heads, c_.qk_nope_dim, c_.qk_rope_dim, c_.kv_lora_rank};
   ops_.MakeQueries(step_, w_.latents, {w_.q + c_.qk_nope_dim, token_stride, c_.qk_dim()}, shape,
                    w_.queries);
 }
 
-void ForwardPass::SelectKeys(const AttentionWeights&, int64_t layer) {
+void ForwardPass::SelectKeys(int64_t layer) {
   const QueryShape shape{c_.index_num_heads, c_.index_head_dim - c_.qk_rope_dim, c_.qk_rope_dim, 0};
   ops_.MakeIndexQueries(step_, w_.index_q, w_.index_weights, shape, w_.index_queries);
   ops_.Select(step_, w_.index_queries, c_.index_num_heads, index_layout_, IndexPages(layer),
@@ -84,7 +85,7 @@ void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t la
   const int64_t heads = c_.num_heads;
   ops_.Attend(step_, w_.queries, heads, row_layout_, LatentPages(layer), w_.selection, w_.latents);
   ops_.Quantise(w_.latents, num_tokens() * heads, w_.latent_planes, {heads});
-  ops_.Linear(HeadMatrices(attention.v_absorb, c_.v_dim, w_.latent_planes, w_.values));
+  LinearByHead(attention.v_absorb, c_.v_dim, w_.latent_planes, w_.values);
   ops_.Quantise(w_.values, num_tokens(), w_.value_planes);
   ops_.Linear(std::array{Matrix(attention.o, w_.value_planes, w_.out)});
 }

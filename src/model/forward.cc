@@ -22,25 +22,11 @@ ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights,
       weights_(weights),
       ops_(ops),
       max_tokens_(max_tokens),
-      whole_(config, ops, max_tokens),
+      whole_(config, ops, max_tokens, context_tokens),
       w_(whole_),
       row_layout_{config.kv_lora_rank, config.qk_rope_dim},
       index_layout_{config.index_head_dim},
       rope_(ops, config.qk_rope_dim, config.rope_theta, context_tokens) {}
-
-KvShape ForwardPass::MakeKvShape(const ModelConfig& config, const ModelWeights& weights) {
-  KvShape shape;
-  shape.row = {config.kv_lora_rank, config.qk_rope_dim};
-  shape.index = {config.index_head_dim};
-  for (const LayerWeights& layer : weights.layers) {
-    shape.has_index_keys.push_back(layer.attention.indexer.has_value());
-  }
-  if (weights.mtp) {
-    shape.has_index_keys.push_back(weights.mtp->layer.attention.indexer.has_value());
-  }
-  shape.num_layers = int64_t(shape.has_index_keys.size());
-  return shape;
-}
 
 void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
                       const std::atomic<bool>* cancel, const LayerTap& tap) {
@@ -101,8 +87,11 @@ void ForwardPass::CheckFinite(int64_t layer, int64_t first_row) {
   ops_.Finish();
   const int64_t bad = ops_.TakeFirstBadToken();
   if (bad < 0) return;
+  const bool in_head = layer == int64_t(weights_.layers.size());
   throw Error(ErrorCode::kNonFinite,
-              fmt::format("layer {}, position {}: a value left the range of finite numbers", layer,
+              fmt::format("a value left the range of finite numbers; it was first seen in {}, "
+                          "position {}",
+                          in_head ? "the head" : fmt::format("layer {}", layer),
                           step_.positions[first_row + bad]));
 }
 

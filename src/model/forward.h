@@ -35,9 +35,6 @@ class ForwardPass {
   ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops, int64_t max_tokens,
               int64_t context_tokens);
 
-  // Which rows this model keeps of a sequence.
-  static KvShape MakeKvShape(const ModelConfig& config, const ModelWeights& weights);
-
   // Computes the step; the rows of `residual()` are then the residual streams after the last layer
   // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
   // last layer computes nothing else). The pages must have room (SequenceKv::Reserve).
@@ -64,19 +61,19 @@ class ForwardPass {
   void KeysOfLayer(const LayerWeights& layer, int64_t index);
   // attention.cc
   void Attention(const AttentionWeights& attention, int64_t layer);
-  std::vector<LinearSlice> KeyProjections(const AttentionWeights& attention) const;
+  // To slices_.
+  void AddKeyProjections(const AttentionWeights& attention);
   // y[t, head] = W_head x[t * heads + head], head_rows values each: one matrix a head.
-  std::vector<LinearSlice> HeadMatrices(const WeightView& w, int64_t head_rows,
-                                        const ActivationPlanes& x, float* y) const;
+  void LinearByHead(const WeightView& w, int64_t head_rows, const ActivationPlanes& x, float* y);
   void ProjectDown(const AttentionWeights& attention);
   void StoreKeys(const AttentionWeights& attention, int64_t layer);
   void ProjectQueries(const AttentionWeights& attention);
-  void SelectKeys(const AttentionWeights& attention, int64_t layer);
+  void SelectKeys(int64_t layer);
   void AttendAndProject(const AttentionWeights& attention, int64_t layer);
   // moe.cc
   void DenseMlp(const MlpWeights& mlp);
   void MixtureOfExperts(const MoeWeights& moe, int64_t layer);
-  void TapRouter(const MoeWeights& moe, int64_t layer) const;
+  void TapRouter(const RouterChoice& choice, int64_t layer);
   void GroupByExpert(int64_t num_experts);
   void RoutedExperts(const MoeWeights& moe);
   // forward.cc
@@ -109,6 +106,10 @@ class ForwardPass {
   std::vector<PageTable> pages_;
   RouterTap router_tap_;
   std::vector<int32_t> expert_begin_;  // [experts + 1]: first slot of each
+  std::vector<int32_t> next_slot_;     // [experts]
+  // Layers that run side by side; kept, so that a step allocates nothing.
+  std::vector<LinearSlice> slices_;
+  std::vector<SwiGluSlice> gates_;
 };
 
 }  // namespace hillstar

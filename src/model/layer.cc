@@ -23,7 +23,9 @@ void ForwardPass::Layer(const LayerWeights& layer, int64_t index) {
 void ForwardPass::KeysOfLayer(const LayerWeights& layer, int64_t index) {
   ops_.Norm(w_.x, {layer.input_norm, c_.rms_norm_eps}, num_tokens(), c_.hidden_size, w_.normed);
   ops_.Quantise(w_.normed, num_tokens(), w_.normed_planes);
-  ops_.Linear(KeyProjections(layer.attention));
+  slices_.clear();
+  AddKeyProjections(layer.attention);
+  ops_.Linear(slices_);
   StoreKeys(layer.attention, index);
   CheckFinite(index);
 }

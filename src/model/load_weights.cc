@@ -14,8 +14,6 @@ namespace {
 // into enough pieces for every thread.
 constexpr size_t kReadBytes = size_t{32} << 20;
 
-size_t WholePages(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
-
 // Runs jobs that may throw on a pool; the first error is thrown when all have ended.
 class Jobs {
  public:

@@ -2,11 +2,18 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <memory>
 
 #include "model/forward.h"
 #include "numerics/elementary.h"
 
 namespace hillstar {
+namespace {
+
+// A bias that no score makes up for.
+constexpr float kOutOfReach = 1e30f;
+
+}  // namespace
 
 // x += down(silu(gate x) * up x).
 void ForwardPass::DenseMlp(const MlpWeights& mlp) {
@@ -30,27 +37,40 @@ void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
   choice.weights = w_.expert_weights;
   ops_.Choose(choice, num_tokens());
   ops_.Finish();
-  if (router_tap_) TapRouter(moe, layer);
+  if (router_tap_) TapRouter(choice, layer);
   GroupByExpert(c_.num_experts);
   RoutedExperts(moe);
-  const bool has_shared = c_.num_shared_experts > 0;
-  ops_.Mix({w_.expert_rows, w_.slots, w_.expert_weights, c_.num_experts_per_token,
-            has_shared ? w_.out : nullptr},
+  ops_.Mix({w_.expert_rows, w_.slots, w_.expert_weights, c_.num_experts_per_token, w_.out},
            num_tokens(), c_.hidden_size, w_.x);
 }
 
-void ForwardPass::TapRouter(const MoeWeights& moe, int64_t layer) const {
-  std::vector<float> gaps, scores(size_t(c_.num_experts));
+void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
+  const auto tokens = size_t(num_tokens());
+  const int64_t num_experts = c_.num_experts, chosen = c_.num_experts_per_token;
+  std::vector<float> gaps, scores;
   for (int64_t t = 0; t < num_tokens(); ++t) {
-    const float* logits = w_.router_logits + t * c_.num_experts;
-    for (int64_t e = 0; e < c_.num_experts; ++e) {
-      scores[size_t(e)] = Sigmoid(logits[e]) + moe.router_bias[e];
-    }
+    const float* logits = choice.logits + t * num_experts;
+    scores.clear();
+    for (int64_t e = 0; e < num_experts; ++e) scores.push_back(Sigmoid(logits[e]) + choice.bias[e]);
     std::sort(scores.begin(), scores.end(), std::greater<float>());
-    const size_t chosen = size_t(c_.num_experts_per_token);
-    gaps.push_back(chosen < scores.size() ? scores[chosen - 1] - scores[chosen] : 1.0f);
+    const size_t last = size_t(chosen) - 1;
+    gaps.push_back(chosen < num_experts ? scores[last] - scores[last + 1] : 1.0f);
   }
-  router_tap_(layer, step_.positions[0], num_tokens(), gaps.data());
+  const auto take_other = std::make_unique<bool[]>(tokens);
+  router_tap_(layer, step_.positions[0], gaps, {take_other.get(), tokens});
+  for (int64_t t = 0; t < num_tokens(); ++t) {
+    if (!take_other[size_t(t)] || chosen == num_experts) continue;
+    // The same choice with its last expert out of reach.
+    std::vector<float> bias(choice.bias, choice.bias + num_experts);
+    bias[size_t(choice.experts[(t + 1) * chosen - 1])] = -kOutOfReach;
+    RouterChoice other = choice;
+    other.logits += t * num_experts;
+    other.bias = bias.data();
+    other.experts += t * chosen;
+    other.weights += t * chosen;
+    ops_.Choose(other, 1);
+    ops_.Finish();
+  }
 }
 
 // Gives every (token, rank) a row so that an expert's rows lie together, in order of tokens.
@@ -59,9 +79,9 @@ void ForwardPass::GroupByExpert(int64_t num_experts) {
   expert_begin_.assign(size_t(num_experts) + 1, 0);
   for (int64_t i = 0; i < count; ++i) ++expert_begin_[size_t(w_.expert_ids[i]) + 1];
   for (size_t e = 0; e < size_t(num_experts); ++e) expert_begin_[e + 1] += expert_begin_[e];
-  std::vector<int32_t> next(expert_begin_.begin(), expert_begin_.end() - 1);
+  next_slot_.assign(expert_begin_.begin(), expert_begin_.end() - 1);
   for (int64_t i = 0; i < count; ++i) {
-    const int32_t slot = next[size_t(w_.expert_ids[i])]++;
+    const int32_t slot = next_slot_[size_t(w_.expert_ids[i])]++;
     w_.slots[i] = slot;
     w_.slot_tokens[slot] = int32_t(i / k);
   }
@@ -69,14 +89,9 @@ void ForwardPass::GroupByExpert(int64_t num_experts) {
 
 // Each chosen expert over its tokens, and the shared expert over all, side by side.
 void ForwardPass::RoutedExperts(const MoeWeights& moe) {
-  const bool has_shared = c_.num_shared_experts > 0;
   const int64_t width = c_.moe_intermediate_size;
-  std::vector<SwiGluSlice> in;
-  std::vector<LinearSlice> out;
-  if (has_shared) {
-    in.push_back({Matrix(moe.shared.gate, w_.normed_planes, w_.shared_hidden), moe.shared.up});
-    out.push_back(Matrix(moe.shared.down, w_.shared_planes, w_.out));
-  }
+  gates_.assign(1, {Matrix(moe.shared.gate, w_.normed_planes, w_.shared_hidden), moe.shared.up});
+  slices_.assign(1, Matrix(moe.shared.down, w_.shared_planes, w_.out));
   for (int64_t e = 0; e < c_.num_experts; ++e) {
     const int64_t first = expert_begin_[size_t(e)];
     const int64_t count = expert_begin_[size_t(e) + 1] - first;
@@ -85,18 +100,18 @@ void ForwardPass::RoutedExperts(const MoeWeights& moe) {
     LinearSlice gate = Matrix(expert.gate, w_.normed_planes, w_.hidden + first * width);
     gate.x_rows = w_.slot_tokens + first;
     gate.num_tokens = count;
-    in.push_back({gate, expert.up});
+    gates_.push_back({gate, expert.up});
     LinearSlice down =
         Matrix(expert.down, w_.expert_planes, w_.expert_rows + first * c_.hidden_size);
     down.x_first = first;
     down.num_tokens = count;
-    out.push_back(down);
+    slices_.push_back(down);
   }
-  ops_.SwiGlu(in);
+  ops_.SwiGlu(gates_);
   ops_.Quantise(w_.hidden, num_tokens() * c_.num_experts_per_token, w_.expert_planes,
                 {1, w_.slot_tokens});
-  if (has_shared) ops_.Quantise(w_.shared_hidden, num_tokens(), w_.shared_planes);
-  ops_.Linear(out);
+  ops_.Quantise(w_.shared_hidden, num_tokens(), w_.shared_planes);
+  ops_.Linear(slices_);
 }
 
 }  // namespace hillstar

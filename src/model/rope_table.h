@@ -14,6 +14,10 @@ class RopeTable {
   // object; memory is touched as rows are made.
   RopeTable(WorkspaceMemory& memory, int64_t rope, double theta, int64_t max_positions);
 
+  static uint64_t Bytes(int64_t rope, int64_t max_positions) {
+    return uint64_t(rope * max_positions) * sizeof(float);
+  }
+
   // Rows [0, end) exist from here on. REQUIRES end <= max_positions.
   void Reserve(int64_t end);
   // f32 [positions, rope]: cosines, then sines, rounded from double precision.

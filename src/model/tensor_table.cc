@@ -18,8 +18,6 @@ namespace {
 // enough that a job per core fits any cache of the last level.
 constexpr size_t kJobBytes = size_t{2} << 20;
 
-uint64_t WholePages(uint64_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
-
 // Appends the tensors of a model to a table, each under its two names.
 class TableBuilder {
  public:

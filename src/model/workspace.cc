@@ -20,13 +20,14 @@ class CountingMemory : public WorkspaceMemory {
 
 }  // namespace
 
-uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens) {
+uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens) {
   CountingMemory memory;
-  Workspace(config, memory, max_tokens);
+  Workspace(config, memory, max_tokens, context_tokens);
   return memory.num_bytes();
 }
 
-Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens) {
+Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens,
+                     int64_t context_tokens) {
   const int64_t t = max_tokens, th = t * c.num_heads, d = c.hidden_size, latent = c.kv_lora_rank;
   x = memory.AllocFloats(t * d);
   normed = memory.AllocFloats(t * d);
@@ -57,20 +58,21 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
     index_queries = {{memory.AllocBytes(rows * dim), memory.AllocBytes(rows * dim), dim},
                      memory.AllocFloats(rows),
                      memory.AllocFloats(rows)};
-    selection.lists = memory.AllocInts(t * c.index_topk);
+    const bool selects = context_tokens > c.index_topk;  // else every list is dense
+    selection.lists = memory.AllocInts(selects ? t * c.index_topk : 0);
   }
 
   const int64_t k = c.num_experts_per_token, expert = c.moe_intermediate_size;
   hidden = memory.AllocFloats(std::max(t * c.intermediate_size, t * k * expert));
   dense_planes = memory.AllocPlanes(t, c.intermediate_size);
-  shared_planes = memory.AllocPlanes(t, std::max<int64_t>(1, c.shared_intermediate()));
+  shared_planes = memory.AllocPlanes(t, c.shared_intermediate());
   expert_planes = memory.AllocPlanes(t * k, std::max<int64_t>(1, expert));
   router_logits = memory.AllocFloats(t * c.num_experts);
   expert_ids = memory.AllocInts(t * k);
   expert_weights = memory.AllocFloats(t * k);
   slots = memory.AllocInts(t * k);
   slot_tokens = memory.AllocInts(t * k);
-  shared_hidden = memory.AllocFloats(t * std::max<int64_t>(1, c.shared_intermediate()));
+  shared_hidden = memory.AllocFloats(t * c.shared_intermediate());
   expert_rows = memory.AllocFloats(t * k * d);
 
   if (c.num_mtp_layers > 0) {

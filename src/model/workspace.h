@@ -7,11 +7,13 @@
 
 namespace hillstar {
 
-// Bytes that a workspace takes.
-uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens);
+// Bytes that a workspace takes for steps of at most max_tokens tokens of sequences of at most
+// context_tokens.
+uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens);
 
 struct Workspace {
-  Workspace(const ModelConfig& config, WorkspaceMemory& memory, int64_t max_tokens);
+  Workspace(const ModelConfig& config, WorkspaceMemory& memory, int64_t max_tokens,
+            int64_t context_tokens);
 
   float* x = nullptr;       // [T, D] residual stream
   float* normed = nullptr;  // [T, D]

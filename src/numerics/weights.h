@@ -77,6 +77,9 @@ struct ExpertShape {
   int64_t intermediate;  // rows of gate and up, inputs of down
 };
 inline constexpr size_t kPageBytes = 4096;
+constexpr size_t WholePages(size_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 size_t ExpertImageBytes(const ExpertShape& shape);
 struct ExpertViews {
   WeightView gate, up, down;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/integers.h"
 #include "ops/cpu_ops.h"
 
 namespace hillstar {
@@ -10,11 +11,9 @@ namespace {
 
 // Partial results that may wait for their merge at once; a step with more goes in rounds of at
 // least one token.
-constexpr int64_t kPartialBytes = int64_t{16} << 20;
+constexpr int64_t kPartialBytes = int64_t{8} << 20;
 constexpr int64_t kPiecesPerWorker = 4;
 constexpr int64_t kMergesPerPiece = 32;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
@@ -59,7 +58,7 @@ class CpuAttention {
     int64_t bytes = 0, t = first;
     for (; t < step_.num_tokens; ++t) {
       bytes += NumSplits(t) * value_bytes;
-      if (t > first && bytes > kPartialBytes) break;
+      if (t > first && bytes > int64_t(ops_.partial_values_.size())) break;
     }
     return t;
   }
@@ -170,9 +169,9 @@ class CpuAttention {
 };
 
 size_t CpuOps::PartialBytes(const Limits& limits) {
-  const int64_t splits = CeilDiv(limits.max_context, kSplitKeys);
+  const int64_t splits = CeilDiv(limits.max_keys, kSplitKeys);
   const int64_t token = splits * limits.num_heads * limits.row.padded_latent() * int64_t{4};
-  return size_t(std::max(token, kPartialBytes));
+  return size_t(std::max(token, std::min(kPartialBytes, token * limits.max_tokens)));
 }
 
 void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/check.h"
+#include "core/integers.h"
 
 namespace hillstar {
 namespace {
@@ -16,8 +17,6 @@ constexpr size_t kAlignment = 64;
 constexpr double kPeakSeconds = 0.004;
 // Rows of small float work (norms, quantising) that are worth handing to another thread.
 constexpr int64_t kRowsPerPiece = 8;
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Matrices that stay in a core's own cache while many tokens go by: cut by tokens, so that each
 // token's activations are packed once. Larger ones are cut by panels, so that weights are read

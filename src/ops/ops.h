@@ -106,7 +106,9 @@ class Ops : public WorkspaceMemory {
   // of them allocates or fails. Must come first. Errors: kBudget.
   struct Limits {
     int64_t max_row = 0;      // floats of any row that an operation reads or writes
+    int64_t max_tokens = 0;   // of a step
     int64_t max_context = 0;  // positions of a sequence
+    int64_t max_keys = 0;     // that a token attends to
     int64_t num_heads = 0;
     KvRowLayout row;
   };
