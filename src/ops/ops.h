@@ -3,7 +3,7 @@
 // take effect in order; results may be read on the host after Finish().
 //
 // Shapes: T tokens of a step. A value that is not finite is remembered with its token, see
-// FirstBadToken; what is computed from it is undefined.
+// TakeFirstBadToken; what is computed from it is undefined.
 #pragma once
 
 #include <cstdint>
@@ -123,15 +123,19 @@ class Ops : public WorkspaceMemory {
     float eps;
   };
   virtual void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) = 0;
-  // x: f32 [rows, planes.cols].
+  // x: f32 [rows, planes.cols] -> planes of as many rows. `owner`: whose value a bad one is.
   virtual void Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
                         const RowOwner& owner = {}) = 0;
-  // Independent linear layers side by side; panel ranges of the slices are ignored.
+  // Independent linear layers side by side, each y[t] = W x[t]: planes [tokens, cols] -> f32
+  // [tokens, rows]; panel ranges of the slices are ignored.
   virtual void Linear(std::span<const LinearSlice> layers) = 0;
+  // y[t] = silu(gate x[t]) * (up x[t]), likewise: planes [tokens, cols] -> f32 [tokens, rows].
   virtual void SwiGlu(std::span<const SwiGluSlice> layers) = 0;
+  // y[t] = W x[t] in floats: f32 [tokens, cols] -> f32 [tokens, rows].
   virtual void FloatLinear(const FloatLinearSlice& layer) = 0;
   // out[t] = [a[t] | b[t]]. a, b: f32 [rows, n].
   virtual void Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) = 0;
+  // x += y. x, y: f32 [rows, n].
   virtual void AddRows(float* x, const float* y, int64_t rows, int64_t n) = 0;
 
   // Appends KV rows: kv f32 [T, latent + rope] -> norm of the latent, RoPE, planes, page.

@@ -1,33 +1,30 @@
 // numerics/elementary.h in sixteen lanes: the same chains of operations. For kernel files only.
 #pragma once
 
+#include "numerics/elementary_constants.h"
+#include "numerics/planes.h"
 #include "ops/simd.h"
 
 namespace hillstar::HILLSTAR_LEVEL {
 
 SIMD_INLINE F32 Exp(F32 x) {
-  const F32 c = Max(Min(x, Set(88.0f)), Set(-88.0f));
-  const F32 n = Rint(Mul(c, Set(0x1.715476p+0f)));
-  const F32 r = Fma(n, Set(-0x1.7f7d1cp-20f), Fma(n, Set(-0x1.62e4p-1f), c));
-  F32 p = Set(1.f / 5040);
-  p = Fma(p, r, Set(1.f / 720));
-  p = Fma(p, r, Set(1.f / 120));
-  p = Fma(p, r, Set(1.f / 24));
-  p = Fma(p, r, Set(1.f / 6));
-  p = Fma(p, r, Set(1.f / 2));
-  p = Fma(p, r, Set(1.f));
-  p = Fma(p, r, Set(1.f));
+  const F32 c = Max(Min(x, Set(kExpHigh)), Set(-kExpHigh));
+  const F32 n = Rint(Mul(c, Set(kLog2E)));
+  const F32 r = Fma(n, Set(-kLn2Low), Fma(n, Set(-kLn2High), c));
+  F32 p = Set(kExpTerms[0]);
+  for (int i = 1; i < 8; ++i) p = Fma(p, r, Set(kExpTerms[i]));
   const F32 power = AsFloat(ShiftLeft<23>(AddInt(ToInt(n), SetInt(127))));
-  return ZeroWhereLess(x, -87.0f, Mul(p, power));
+  return ZeroWhereLess(x, kExpLow, Mul(p, power));
 }
 
 SIMD_INLINE F32 Negate(F32 x) { return Mul(x, Set(-1.0f)); }
 SIMD_INLINE F32 Sigmoid(F32 x) { return Div(Set(1.0f), Add(Set(1.0f), Exp(Negate(x)))); }
 SIMD_INLINE F32 Silu(F32 x) { return Div(x, Add(Set(1.0f), Exp(Negate(x)))); }
 
-// 256 partial sums (numerics/elementary.h), folded: first the vectors, then the lanes.
-SIMD_INLINE float FoldPartials(F32 (&partial)[16]) {
-  for (int stride = 8; stride > 0; stride /= 2) {
+// The partial sums (numerics/elementary.h), folded: first the vectors, then the lanes.
+inline constexpr int kPartialVectors = kNumPartials / kLanes;
+SIMD_INLINE float FoldPartials(F32 (&partial)[kPartialVectors]) {
+  for (int stride = kPartialVectors / 2; stride > 0; stride /= 2) {
     for (int j = 0; j < stride; ++j) partial[j] = Add(partial[j], partial[j + stride]);
   }
   return TreeSum(partial[0]);
@@ -47,7 +44,7 @@ SIMD_INLINE bool ScaleOf(I32 largest_bits, PlaneScale* out) {
   std::memcpy(&amax, &bits, sizeof amax);
   const bool finite = bits < 0x7f800000;
   *out = {0.0f, 0.0f};
-  if (!finite || amax < 0x1p-100f) return finite;
+  if (!finite || amax < kSmallestRowAmax) return finite;
   out->scale = amax / 127.0f;
   out->inverse = 1.0f / out->scale;
   return true;

@@ -167,6 +167,29 @@ TEST(Attention, ScoresBeyondF32GiveASumThatIsNan) {
   }
 }
 
+// A score that is not finite poisons the queries that see its key, at every place of a chunk, and
+// no other.
+TEST(Attention, ABadKeyIsSeenAtEveryPlace) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    for (int64_t place = 0; place < kChunkKeys; ++place) {
+      AttentionInputs in(16, 4, 1, kChunkKeys, 9);
+      in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 1.0f);
+      std::memcpy(in.row(place) + in.layout().rope_scale(), &bad, sizeof bad);
+      for (const CpuKernels* k : AvailableKernels()) {
+        std::vector<float> values(2 * 64);
+        AttentionPartial partials[] = {{0, 0, values.data()}, {0, 0, values.data() + 64}};
+        const AttentionQuery queries[] = {in.Query(0, place, &partials[0]),
+                                          in.Query(1, kChunkKeys, &partials[1])};
+        AttentionScratch scratch(in.layout(), in.heads());
+        k->attend_split({in.layout(), in.pages(), nullptr, 0, queries, 2, 0, 1, scratch.data()});
+        EXPECT_TRUE(std::isfinite(partials[0].sum)) << k->level << " place " << place;
+        EXPECT_TRUE(std::isnan(partials[1].sum)) << k->level << " place " << place;
+      }
+    }
+  }
+}
+
 // Products of scales that underflow give scores of both signs of zero.
 TEST(Attention, VanishingScoresGiveTheSameBits) {
   AttentionInputs in(64, 16, 2, 130, 5);
