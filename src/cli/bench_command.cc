@@ -9,7 +9,9 @@
 #include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/open_model.h"
+#include "cli/request.h"
 #include "cli/terminal.h"
+#include "engine/memory_plan.h"
 
 namespace hillstar {
 namespace {
@@ -21,7 +23,9 @@ struct Measured {
   double load_seconds = 0;
   double load_bytes = 0;  // of weights in memory
   uint64_t peak_bytes = 0;
-  double bandwidth = 0;  // bytes a second
+  int64_t longest_tokens = 0;    // of a sequence in these measurements
+  uint64_t predicted_bytes = 0;  // for a context of longest_tokens
+  double bandwidth = 0;          // bytes a second
   double bytes_per_token = 0;
   double peak_products = 0;  // of two bytes a second
 
@@ -58,10 +62,10 @@ void PrintTable(const OpenedModel& model, const Measured& m) {
       m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.peak_products / 1e9);
   fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
              m.load_seconds, m.load_bytes / m.load_seconds / 1e9);
-  const uint64_t predicted = engine.memory().total();
-  fmt::print("peak memory {}; predicted for a full context of {} tokens {} ({:+.1f} %)\n",
-             BytesText(m.peak_bytes), engine.context_tokens(), BytesText(predicted),
-             100 * (double(m.peak_bytes) / double(predicted) - 1));
+  fmt::print("peak memory {}; predicted for {} tokens {} ({:+.1f} %), for the context of {} {}\n",
+             BytesText(m.peak_bytes), m.longest_tokens, BytesText(m.predicted_bytes),
+             100 * (double(m.peak_bytes) / double(m.predicted_bytes) - 1), engine.context_tokens(),
+             BytesText(engine.memory().total()));
 }
 
 void PrintJson(const OpenedModel& model, const Measured& m) {
@@ -88,7 +92,10 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
   json["load_seconds"] = m.load_seconds;
   json["load_bytes"] = m.load_bytes;
   json["peak_bytes"] = m.peak_bytes;
-  json["predicted_bytes"] = engine.memory().total();
+  json["longest_tokens"] = m.longest_tokens;
+  json["predicted_bytes"] = m.predicted_bytes;
+  json["context_tokens"] = engine.context_tokens();
+  json["predicted_bytes_of_context"] = engine.memory().total();
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -126,6 +133,13 @@ int BenchCommand(const Options& options) {
                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
   m.peak_bytes = PeakResidentBytes();  // before the buffer counts that bandwidth may need
+  for (const BenchRow& row : m.rows) {
+    const int64_t before = row.is_prefill ? 0 : std::max<int64_t>(1, row.context_tokens);
+    m.longest_tokens = std::max(m.longest_tokens, before + row.num_tokens);
+  }
+  EngineOptions as_used = EngineOptionsFrom(options, model.folder, /*load_mtp=*/false);
+  as_used.context_tokens = m.longest_tokens;
+  m.predicted_bytes = PredictMemory(as_used).total();
   m.bandwidth =
       passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : Median(passes);
   m.peak_products = Median(peaks);

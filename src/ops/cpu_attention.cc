@@ -21,6 +21,8 @@ constexpr int64_t kMergesPerPiece = 32;
 // whose queries share the gathered keys; each (group, split, some heads) is a piece.
 class CpuAttention {
  public:
+  using Lists = CpuOps::AttentionLists;
+
   CpuAttention(CpuOps& ops, const StepTokens& step, const AttentionQueries& queries,
                int64_t num_heads, const KvRowLayout& layout, TokenPages pages,
                const Selection& selection, float* out)
@@ -31,7 +33,10 @@ class CpuAttention {
         layout_(layout),
         pages_(pages),
         selection_(selection),
-        out_(out) {}
+        out_(out),
+        first_partial_(ops.attention_.first_partial),
+        partials_(ops.attention_.partials),
+        pieces_(ops.attention_.pieces) {}
 
   void Run() {
     for (int64_t first = 0; first < step_.num_tokens;) {
@@ -42,10 +47,6 @@ class CpuAttention {
   }
 
  private:
-  struct Group {
-    int64_t first_token, num_tokens;
-  };
-
   bool IsDense(int64_t t) const { return selection_.counts[t] == 0; }
   int64_t NumKeys(int64_t t) const {
     return IsDense(t) ? step_.positions[t] + 1 : selection_.counts[t];
@@ -106,11 +107,6 @@ class CpuAttention {
     for (int64_t i = 0; i < count; ++i) partials_[size_t(i)].values = values + i * latent;
   }
 
-  struct Piece {
-    Group group;
-    int64_t split;
-  };
-
   bool SameList(int64_t a, int64_t b) const {
     return IsDense(a) && IsDense(b) && pages_[size_t(a)].pages == pages_[size_t(b)].pages &&
            step_.positions[a] < step_.positions[b];
@@ -119,22 +115,20 @@ class CpuAttention {
   void FormGroups(int64_t first, int64_t end) {
     pieces_.clear();
     for (int64_t t = first; t < end;) {
-      Group group{t, 1};
-      while (t + group.num_tokens < end && group.num_tokens < kMaxSplitQueries &&
-             SameList(t + group.num_tokens - 1, t + group.num_tokens)) {
-        ++group.num_tokens;
+      const int64_t first_token = t++;
+      while (t < end && t - first_token < kMaxSplitQueries && SameList(t - 1, t)) ++t;
+      for (int64_t s = 0; s < NumSplits(t - 1); ++s) {
+        pieces_.push_back({first_token, t - first_token, s});
       }
-      t += group.num_tokens;
-      for (int64_t s = 0; s < NumSplits(t - 1); ++s) pieces_.push_back({group, s});
     }
     num_pieces_ = int64_t(pieces_.size());
   }
 
-  void RunPiece(const Piece& piece, int64_t first_head, int64_t num_heads, int worker) {
+  void RunPiece(const Lists::Piece& piece, int64_t first_head, int64_t num_heads, int worker) {
     const int64_t first_key = piece.split * kSplitKeys;
     AttentionQuery queries[kMaxSplitQueries];
-    for (int64_t i = 0; i < piece.group.num_tokens; ++i) {
-      const int64_t t = piece.group.first_token + i;
+    for (int64_t i = 0; i < piece.num_tokens; ++i) {
+      const int64_t t = piece.first_token + i;
       const int64_t row = t * num_heads_;
       const int64_t partial = first_partial_[size_t(t - round_first_)] + piece.split * num_heads_;
       const int64_t num_keys = std::clamp<int64_t>(NumKeys(t) - first_key, 0, kSplitKeys);
@@ -145,11 +139,11 @@ class CpuAttention {
                     num_keys,
                     num_keys > 0 ? &partials_[size_t(partial)] : nullptr};
     }
-    const int64_t t = piece.group.first_token;
+    const int64_t t = piece.first_token;
     const int32_t* list =
         IsDense(t) ? nullptr : selection_.lists + t * selection_.max_keys + first_key;
     ops_.kernels_.attend_split(
-        {layout_, pages_[size_t(t)], list, first_key, queries, piece.group.num_tokens, first_head,
+        {layout_, pages_[size_t(t)], list, first_key, queries, piece.num_tokens, first_head,
          num_heads, ops_.Scratch(worker, size_t(AttentionScratchBytes(layout_, num_heads_)))});
   }
 
@@ -163,9 +157,9 @@ class CpuAttention {
   float* out_;
   int64_t round_first_ = 0;
   int64_t num_pieces_ = 0;
-  std::vector<int64_t> first_partial_;
-  std::vector<AttentionPartial> partials_;
-  std::vector<Piece> pieces_;
+  std::vector<int64_t>& first_partial_;
+  std::vector<AttentionPartial>& partials_;
+  std::vector<Lists::Piece>& pieces_;
 };
 
 size_t CpuOps::PartialBytes(const Limits& limits) {

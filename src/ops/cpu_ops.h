@@ -60,6 +60,16 @@ class CpuOps : public Ops {
 
  private:
   friend class CpuAttention;
+  // What one round of attention is cut into; kept, so that a step allocates nothing.
+  struct AttentionLists {
+    struct Piece {
+      int64_t first_token, num_tokens;  // that share one list of keys
+      int64_t split;                    // of the list
+    };
+    std::vector<int64_t> first_partial;  // of each token
+    std::vector<AttentionPartial> partials;
+    std::vector<Piece> pieces;
+  };
   static size_t ScratchBytes(const Limits& limits);
   static size_t PartialBytes(const Limits& limits);
   // Scratch of a worker, 64-byte aligned; valid until its next use. REQUIRES num_bytes within what
@@ -77,6 +87,7 @@ class CpuOps : public Ops {
   std::vector<HostBuffer> buffers_;
   std::vector<HostBuffer> scratch_;  // one a worker
   HostBuffer partial_values_;
+  AttentionLists attention_;
   std::atomic<int64_t> first_bad_{-1};
 };
 
