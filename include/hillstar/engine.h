@@ -28,6 +28,7 @@ struct EngineOptions {
   std::string weights = "w15";  // weights of a checkpoint that is opened unconverted: w15, w8, w4,
                                 // pocket (experts w4, the rest w8)
   bool load_mtp = true;         // load the MTP layer where the model has one
+  bool for_chat = false;        // refuse a model that its own chat template cannot talk to
 };
 
 // Progress of a long operation: bytes done and in all. May be empty.
@@ -87,6 +88,8 @@ class Sequence {
 
 class Engine {
  public:
+  // Refuses before it loads what it cannot serve. Errors: kNotFound, kBadFile, kUnsupported, kUsage
+  // naming the option, kBudget if the plan exceeds the available memory; kIo while loading.
   static std::unique_ptr<Engine> Open(const EngineOptions& options,
                                       const ProgressFn& progress = {});
   virtual ~Engine() = default;

@@ -42,7 +42,9 @@ std::string ModelFolder(const std::string& named) {
   return named.empty() ? BuiltInModel().string() : named;
 }
 
-OpenedModel OpenModel(const Options& options, bool load_mtp) {
+namespace {
+
+OpenedModel Open(const Options& options, bool load_mtp, bool for_chat) {
   OpenedModel model;
   model.folder = ModelFolder(options.model);
   std::error_code none;  // a folder that is not there is said by Open
@@ -50,8 +52,10 @@ OpenedModel OpenModel(const Options& options, bool load_mtp) {
   const auto start = std::chrono::steady_clock::now();
   {
     ProgressLine line("loading", ProgressLine::Unit::kBytes);
-    model.engine = Engine::Open(EngineOptionsFrom(options, model.folder, load_mtp),
-                                [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+    EngineOptions engine = EngineOptionsFrom(options, model.folder, load_mtp);
+    engine.for_chat = for_chat;
+    model.engine =
+        Engine::Open(engine, [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
   model.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -59,10 +63,13 @@ OpenedModel OpenModel(const Options& options, bool load_mtp) {
   return model;
 }
 
+}  // namespace
+
+OpenedModel OpenModel(const Options& options, bool load_mtp) {
+  return Open(options, load_mtp, /*for_chat=*/false);
+}
 OpenedModel OpenChatModel(const Options& options) {
-  OpenedModel model = OpenModel(options, /*load_mtp=*/false);
-  CheckChatTokens(*model.engine, model.folder);
-  return model;
+  return Open(options, /*load_mtp=*/false, /*for_chat=*/true);
 }
 
 }  // namespace hillstar

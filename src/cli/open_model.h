@@ -22,7 +22,7 @@ std::string ModelFolder(const std::string& named);
 // Opens options.model or the built-in model, with progress on standard error, and logs what it is.
 // Errors: kUsage for --weights with a container; the engine's.
 OpenedModel OpenModel(const Options& options, bool load_mtp);
-// The same for talking to it. Errors: kUnsupported as well, as CheckChatTokens.
+// The same for talking to it: EngineOptions::for_chat.
 OpenedModel OpenChatModel(const Options& options);
 
 }  // namespace hillstar

@@ -68,25 +68,6 @@ ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in) {
   return chat;
 }
 
-void CheckChatTokens(const Engine& engine, const std::string& folder) {
-  const Tokenizer& tokenizer = engine.tokenizer();
-  const std::vector<std::string> missing = MissingControlTokens(engine.chat_format(), tokenizer);
-  if (!missing.empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} cannot chat: its chat template writes {}, which its tokenizer does "
-                            "not have as added tokens; run --raw continues a text without them",
-                            folder, fmt::join(missing, ", ")));
-  }
-  const int64_t vocab_size = engine.config().vocab_size;
-  if (tokenizer.vocab_size() > vocab_size) {
-    const auto largest = int32_t(tokenizer.vocab_size() - 1);
-    throw Error(ErrorCode::kUnsupported,
-                fmt::format("{} cannot chat: its tokenizer has ids up to {} (\"{}\"), but the "
-                            "model's vocabulary has {} tokens (vocab_size in config.json)",
-                            folder, largest, tokenizer.TokenBytes(largest), vocab_size));
-  }
-}
-
 bool EndsThinking(const std::string& rendered_prompt) {
   const size_t last = rendered_prompt.find_last_not_of(" \t\r\n");
   return last != std::string::npos &&

@@ -19,10 +19,6 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
 GenerateRequest RequestFrom(const Options& options, const Engine& engine);
 // What the template is told. `is_built_in` decides what "auto" means.
 ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in);
-// Errors: kUnsupported, naming tokens and ids, where a conversation cannot reach the model of
-// `folder` as its chat template has it: control tokens lack, or the tokenizer has ids beyond the
-// model's vocabulary.
-void CheckChatTokens(const Engine& engine, const std::string& folder);
 // True if the rendered prompt ends inside an open <think>.
 bool EndsThinking(const std::string& rendered_prompt);
 // The ids of a text as it stands, with the model's [gMASK]<sop> in front where it knows them and

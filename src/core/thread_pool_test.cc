@@ -1,12 +1,17 @@
 #include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 #include <vector>
+
+#include "hillstar/error.h"
 
 namespace hillstar {
 namespace {
@@ -108,6 +113,24 @@ TEST(ThreadPool, AllWorkersTakePart) {
   EXPECT_FALSE(timed_out);
   for (const auto& count : by_worker) EXPECT_EQ(count.load(), 1);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// In a process of its own that has no memory for so many stacks.
+TEST(ThreadPool, TellsHowManyThreadsCouldBeStarted) {
+  const auto try_many = [] {
+    const rlimit limit{rlim_t{256} << 20, rlim_t{256} << 20};  // bytes: some thirty stacks
+    setrlimit(RLIMIT_AS, &limit);
+    try {
+      const ThreadPool pool(4000);
+    } catch (const Error& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      std::_Exit(e.code() == ErrorCode::kBudget ? 3 : 4);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(try_many(), testing::ExitedWithCode(3), "only [0-9]+ of 4000 threads");
+}
+#endif
 
 TEST(ThreadPool, DestructionWhileIdleSpinningOrNeverUsed) {
   for (int threads : {1, 2, 8}) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -44,6 +45,25 @@ struct Shared {
     logits.resize(n);
   }
 };
+
+// Refuses a model whose chat template's tokens a conversation could not reach it by.
+void CheckChatTokens(const ChatFormat& format, const Tokenizer& tokenizer, int64_t vocab_size,
+                     const std::string& model) {
+  const std::vector<std::string> missing = MissingControlTokens(format, tokenizer);
+  if (!missing.empty()) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} cannot chat: its chat template writes {}, which its tokenizer does "
+                            "not have as added tokens; run --raw continues a text without them",
+                            model, fmt::join(missing, ", ")));
+  }
+  if (tokenizer.vocab_size() <= vocab_size) return;
+  const auto largest = int32_t(tokenizer.vocab_size() - 1);
+  throw Error(
+      ErrorCode::kUnsupported,
+      fmt::format("{} cannot chat: its tokenizer has ids up to {} (\"{}\"), but the model's "
+                  "vocabulary has {} tokens (vocab_size in config.json)",
+                  model, largest, tokenizer.TokenBytes(largest), vocab_size));
+}
 
 MtpToken Largest(std::span<const float> logits) {
   const int32_t best = Argmax(logits);
@@ -189,12 +209,15 @@ class CpuEngine : public Engine {
     const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
     s_.config = source->config();
     s_.sizes = ResolveSizes(options, s_.config);
-    memory_ = PlanMemory(*source, s_.sizes);
-    CheckFits(memory_, s_.sizes, AvailableMemoryBytes());
     const ModelFiles& files = source->files();
     tokenizer_ = Tokenizer::FromJson(files.tokenizer);
     chat_format_ = ChatFormat::Create(files.chat_template, files.tokenizer_config);
+    if (options.for_chat) {
+      CheckChatTokens(*chat_format_, *tokenizer_, s_.config.vocab_size, options.model);
+    }
     ReadSamplingDefaults(files.generation_config);
+    memory_ = PlanMemory(*source, s_.sizes);
+    CheckFits(memory_, s_.sizes, AvailableMemoryBytes());
     summary_ = DescribeFormats(source->table());
     work_ = WorkEstimate(*source);
 

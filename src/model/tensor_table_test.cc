@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <thread>
 
@@ -235,6 +238,32 @@ TEST_F(TensorTableTest, AFailedReadIsThrownOnceAllJobsEnded) {
   std::vector<uint8_t> bytes(spec.num_bytes());
   ExpectError(ErrorCode::kIo, {"o_proj"},
               [&] { PackTensor(failing, spec, InTwoThreads, bytes.data()); });
+}
+
+// Scales of w4 and w8 are f16: the largest value that they reach is held, the next is refused.
+TEST_F(TensorTableTest, ValuesBeyondAFormatsRangeAreRefusedByName) {
+  class OneValue : public TinyCheckpoint {
+   public:
+    OneValue(const TinyTensors& tensors, float value) : TinyCheckpoint(tensors), value_(value) {}
+    void ReadRows(std::string_view, int64_t, int64_t count, float* out) const override {
+      std::fill_n(out, count, value_);  // of the first column or row: one is enough
+    }
+
+   private:
+    float value_;
+  };
+  const TinyTensors tensors = MakeTinyTensors(table_, 1);
+  ASSERT_FALSE(table_.experts.empty());
+  ExpertLayerSpec layer = table_.experts.front();
+  for (const auto& [format, limit] :
+       {std::pair{WeightFormat::kW4, 7 * 65504.0f}, std::pair{WeightFormat::kW8, 127 * 65504.0f}}) {
+    layer.shape.format = format;
+    std::vector<uint8_t> image(ExpertImageBytes(layer.shape));
+    PackExpert(OneValue(tensors, limit), layer, 0, image.data());
+    const float beyond = std::nextafter(limit, std::numeric_limits<float>::infinity());
+    ExpectError(ErrorCode::kUnsupported, {"gate_proj", WeightFormatName(format), "w15"},
+                [&] { PackExpert(OneValue(tensors, -beyond), layer, 0, image.data()); });
+  }
 }
 
 TEST_F(TensorTableTest, AMissingOrMisshapenTensorIsFoundBeforeWork) {
