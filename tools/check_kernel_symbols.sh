@@ -4,6 +4,7 @@
 # needs AVX-512. So kernel objects may define no function that the linker merges.
 #   tools/check_kernel_symbols.sh OBJECT...
 set -euo pipefail
+[ $# -gt 0 ] || { echo "no kernel object is named" >&2; exit 1; }
 failed=0
 for object in "$@"; do
   merged=$(nm -C --defined-only "$object" | awk '$2 == "W"')

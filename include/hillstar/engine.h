@@ -54,8 +54,9 @@ enum class LogitsMode { kNone, kLast, kAll };
 using ResidualTap =
     std::function<void(int64_t layer, int64_t pos, int64_t num_tokens, const float* values)>;
 
-// Called after the router of a MoE layer for tokens from position `pos` on: gaps[t] is the score
-// (with bias) of the last expert that a token chose minus that of the best expert that it did not.
+// Called after the router of a MoE layer (the MTP layer's too, which is layer n) for tokens of one
+// sequence from position `pos` on: gaps[t] is the score (with bias) of the last expert that a token
+// chose minus that of the best expert that it did not, 1 where it chose all.
 // Where the tap sets take_other[t], the token takes that other expert in place of its last one.
 using RouterTap = std::function<void(int64_t layer, int64_t pos, std::span<const float> gaps,
                                      std::span<bool> take_other)>;

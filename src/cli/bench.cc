@@ -121,7 +121,7 @@ std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
   };
   if (progress) progress(0, total);
   // Once unmeasured: the first step touches every page.
-  sequence->Append(SpreadTokens(std::min<int64_t>(64, engine.context_tokens()), vocab),
+  sequence->Append(SpreadTokens(std::min(kWarmUpTokens, engine.context_tokens()), vocab),
                    LogitsMode::kLast);
   for (const int64_t tokens : plan.prompt_tokens) {
     add(MeasurePrefill(*sequence, SpreadTokens(tokens, vocab), plan));

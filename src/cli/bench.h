@@ -28,6 +28,9 @@ struct BenchRow {
   double lowest_rate, highest_rate;
 };
 
+// Tokens that MeasureSpeed computes unmeasured at first, where the context holds as many.
+inline constexpr int64_t kWarmUpTokens = 64;
+
 // "128,512" as numbers >= `least`. Errors: kUsage naming the option and the entry.
 std::vector<int64_t> ParseTokenCounts(const char* option_name, const std::string& list,
                                       int64_t least);

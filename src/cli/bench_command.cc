@@ -23,7 +23,7 @@ struct Measured {
   double load_seconds = 0;
   double load_bytes = 0;  // of weights in memory
   uint64_t peak_bytes = 0;
-  int64_t longest_tokens = 0;    // of a sequence in these measurements
+  int64_t longest_tokens = 0;    // of a sequence so far, warm-up included
   uint64_t predicted_bytes = 0;  // for a context of longest_tokens
   double bandwidth = 0;          // bytes a second
   double bytes_per_token = 0;
@@ -133,6 +133,7 @@ int BenchCommand(const Options& options) {
                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
   m.peak_bytes = PeakResidentBytes();  // before the buffer counts that bandwidth may need
+  m.longest_tokens = std::min(kWarmUpTokens, model.engine->context_tokens());
   for (const BenchRow& row : m.rows) {
     const int64_t before = row.is_prefill ? 0 : std::max<int64_t>(1, row.context_tokens);
     m.longest_tokens = std::max(m.longest_tokens, before + row.num_tokens);

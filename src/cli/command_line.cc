@@ -122,6 +122,12 @@ const CommandSpec& CommandNamed(const std::string& name) {
                                        : fmt::format("the nearest is {}", near)));
 }
 
+void RefuseMore(const std::vector<std::string>& arguments, size_t most) {
+  if (arguments.size() <= most) return;
+  throw Error(ErrorCode::kUsage, fmt::format("{} takes nothing after it that would be \"{}\"",
+                                             arguments[0], arguments[most]));
+}
+
 }  // namespace
 
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
@@ -131,11 +137,13 @@ CommandLine ParseCommandLine(const std::vector<std::string>& arguments) {
   }
   const std::string& first = arguments[0];
   if (first == "--help" || first == "-h" || first == "help") {
+    RefuseMore(arguments, 2);
     line.text = GeneralHelp();
     if (arguments.size() == 2) line.text = CommandHelp(CommandNamed(arguments[1]).command);
     return line;
   }
   if (first == "--version") {
+    RefuseMore(arguments, 1);
     line.text = fmt::format("{}\n", ProgramVersion());
     return line;
   }

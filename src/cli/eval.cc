@@ -34,7 +34,7 @@ EvalRow ParseEvalRow(const std::string& text, const std::string& source, int64_t
                             json.is_discarded() ? "damaged: it is not JSON" : "not a JSON object"));
   }
   return {MemberOf(json, "skill", where), MemberOf(json, "prompt", where),
-          MemberOf(json, "answer", where), line};
+          MemberOf(json, "answer", where), where};
 }
 
 std::set<std::string> SplitNames(const std::string& list) {
@@ -65,6 +65,13 @@ class RowEvaluator {
     const std::vector<int32_t> prompt = RawPromptIds(tokenizer, row.prompt);
     const std::vector<int32_t> answer = tokenizer.Encode(row.answer, AddedTokens::kParse);
     if (answer.empty()) throw Error(ErrorCode::kBadFile, "the answer is empty");
+    for (const int32_t id : answer) {  // the engine does not see the last one
+      if (id < engine_.config().vocab_size) continue;
+      throw Error(ErrorCode::kBadRequest,
+                  fmt::format("the answer's token \"{}\" has the id {}, outside the model's "
+                              "vocabulary of {}",
+                              tokenizer.TokenBytes(id), id, engine_.config().vocab_size));
+    }
     EvalSum sum;
     sum.rows = 1;
     sum.exact = IsExact(prompt, answer) ? 1 : 0;
@@ -171,8 +178,7 @@ EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t ma
     try {
       sum = evaluator.Evaluate(row);
     } catch (const Error& error) {
-      throw Error(error.code(),
-                  fmt::format("the row of line {} ({}): {}", row.line, row.skill, error.what()));
+      throw Error(error.code(), fmt::format("{} ({}): {}", row.where, row.skill, error.what()));
     }
     if (!report.by_skill.contains(row.skill)) report.skills.push_back(row.skill);
     Add(sum, report.by_skill[row.skill]);

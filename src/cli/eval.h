@@ -13,7 +13,7 @@ namespace hillstar {
 
 struct EvalRow {
   std::string skill, prompt, answer;
-  int64_t line = 0;  // of the file, from 1
+  std::string where;  // "FILE, line 5"
 };
 
 // One JSON object a line with the members skill, prompt and answer.
@@ -43,7 +43,8 @@ struct EvalReport {
 
 // An answer is exact if the text before its first end token equals the given answer's text before
 // its own. At most `max_tokens` are generated. `progress` is called after each row with the bytes
-// of prompts and answers that are done and of all. Errors: Generate's, with the row's line.
+// of prompts and answers that are done and of all. Errors: Generate's, with the row's file and
+// line.
 EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t max_tokens,
                     const ProgressFn& progress);
 

@@ -66,11 +66,6 @@ uint64_t VerifyContainer(const std::string& folder) {
   return total;
 }
 
-bool MtpHasIndexer(const ModelSource& source) {
-  const std::string name = fmt::format("layers.{}.index_q", source.config().num_layers);
-  return std::ranges::count(source.table().dense, name, &TensorSpec::name) > 0;
-}
-
 Json Describe(const ModelSource& source) {
   const ModelConfig& c = source.config();
   const Sizes sizes = SizesOf(source.table());
@@ -83,7 +78,7 @@ Json Describe(const ModelSource& source) {
   json["dense_layers"] = c.num_dense_layers;
   json["mtp_layers"] = c.num_mtp_layers;
   json["indexer_layers"] = std::ranges::count(c.layer_has_indexer, true);
-  json["mtp_has_indexer"] = MtpHasIndexer(source);
+  json["mtp_has_indexer"] = source.table().HasIndexer(source.config().num_layers);
   json["index_topk"] = c.index_topk;
   json["hidden_size"] = c.hidden_size;
   json["heads"] = c.num_heads;

@@ -5,7 +5,9 @@
 #include <clocale>
 #include <cstdio>
 
+#include "cli/text_file.h"
 #include "core/check.h"
+#include "hillstar/error.h"
 
 namespace hillstar {
 namespace {
@@ -17,7 +19,10 @@ class StreamSource : public LineSource {
   explicit StreamSource(std::istream& stream) : stream_(stream) {}
   Input Next(const std::string&) override {
     std::string line;
-    if (!std::getline(stream_, line)) return {Input::Kind::kEnd, ""};
+    if (!std::getline(stream_, line)) {
+      if (CannotBeRead(stream_)) throw Error(ErrorCode::kIo, "standard input cannot be read");
+      return {Input::Kind::kEnd, ""};
+    }
     if (line.ends_with('\r')) line.pop_back();
     return {Input::Kind::kText, line};
   }

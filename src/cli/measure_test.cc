@@ -195,8 +195,7 @@ TEST(Eval, ProgressCountsTextAndErrorsNameTheLine) {
     Evaluate(engine, ParseEvalRows(text, "rows"), 100, {});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("the row of line 5 (long): "))
-        << error.what();
+    EXPECT_TRUE(std::string(error.what()).starts_with("rows, line 5 (long): ")) << error.what();
   }
 }
 
@@ -226,7 +225,8 @@ TEST(Eval, RefusesDamagedRowsByLine) {
 
 TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
   FakeEngine engine(CountingModel(), /*context_tokens=*/100);
-  BenchPlan plan{{16, 32}, {0, 64}, 8, 3, {}, {}};
+  int beside_prefill = 0, beside_decode = 0;
+  BenchPlan plan{{16, 32}, {0, 64}, 8, 3, [&] { ++beside_prefill; }, [&] { ++beside_decode; }};
   const auto rows = MeasureSpeed(engine, plan, {});
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_TRUE(rows[0].is_prefill);
@@ -239,6 +239,8 @@ TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
     EXPECT_LE(row.lowest_rate, row.median_rate);
     EXPECT_GE(row.highest_rate, row.median_rate);
   }
+  EXPECT_EQ(beside_prefill, 2 * (3 + 1));
+  EXPECT_EQ(beside_decode, 2 * (3 + 1));
   plan.context_tokens = {95};
   EXPECT_THROW(MeasureSpeed(engine, plan, {}), Error);
 }

@@ -10,6 +10,7 @@
 
 #include "cli/request.h"
 #include "cli/terminal.h"
+#include "cli/text_file.h"
 #include "hillstar/error.h"
 #include "model/config.h"
 
@@ -27,8 +28,7 @@ std::string PromptText(const RunSession& session) {
   std::stringstream all;
   all << session.in.rdbuf();
   std::string text = std::move(all).str();
-  // std::cin tells an error from the end by C's stream only.
-  if (session.in.bad() || (&session.in == &std::cin && std::ferror(stdin) != 0)) {
+  if (CannotBeRead(session.in)) {
     throw Error(ErrorCode::kIo, "standard input, which holds the prompt, cannot be read");
   }
   if (text.empty()) throw Error(ErrorCode::kUsage, "standard input holds no prompt");

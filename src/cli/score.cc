@@ -162,12 +162,11 @@ class HiddenRun {
             others[t] = take_other.contains({layer, pos + int64_t(t)});
           }
         });
+    const TapsGuard guard{engine};
     engine.NewSequence()->Append(reference.ids, LogitsMode::kLast);
-    engine.SetResidualTap({});
-    engine.SetRouterTap({});
   }
 
-  double Error(int64_t stage, int64_t token) const {
+  double ErrorOf(int64_t stage, int64_t token) const {
     return sums_[size_t(stage)][size_t(token)].relative();
   }
   double gap(int64_t layer, int64_t token) const { return gaps_[size_t(layer)][size_t(token)]; }
@@ -221,6 +220,15 @@ class HiddenRun {
       }
     }
   }
+
+  // Takes the taps, which look into this object, away again.
+  struct TapsGuard {
+    Engine& engine;
+    ~TapsGuard() {
+      engine.SetResidualTap({});
+      engine.SetRouterTap({});
+    }
+  };
 
   const HiddenReference& reference_;
   const int64_t num_layers_;
@@ -336,15 +344,18 @@ HiddenReport CompareHidden(Engine& engine, const HiddenReference& reference) {
       if (run->gap(layer, t) < tie) tried.emplace(layer, t);
     }
     if (tried.size() == decided.size()) continue;
-    const HiddenRun other(engine, reference, tried);
+    auto other = std::make_unique<HiddenRun>(engine, reference, tried);
+    const size_t num_before = decided.size();
     for (const HiddenRun::Place& place : tried) {
       const auto [at, t] = place;
-      if (at != layer || other.Error(after, t) >= run->Error(after, t)) continue;
+      if (at != layer || other->ErrorOf(after, t) >= run->ErrorOf(after, t)) continue;
       decided.insert(place);
       report.ties.push_back(
-          {layer, t, run->gap(layer, t), run->Error(after, t), other.Error(after, t)});
+          {layer, t, run->gap(layer, t), run->ErrorOf(after, t), other->ErrorOf(after, t)});
     }
-    run = std::make_unique<HiddenRun>(engine, reference, decided);
+    if (decided.size() == num_before) continue;
+    run = decided == tried ? std::move(other)
+                           : std::make_unique<HiddenRun>(engine, reference, decided);
   }
   for (int64_t stage = 0; stage < reference.num_stages; ++stage) {
     report.stages[size_t(stage)].ties_decided = run->RelativeL2(stage);

@@ -104,10 +104,10 @@ struct HiddenReport {
   std::vector<HiddenDifference> stages;
   std::vector<RouterTie> ties;
 };
-// Runs the reference's tokens, then once more for each layer with ties. A gap counts as a tie where
-// it is below four standard deviations of a score's own error: a quarter, the sigmoid's steepest
-// slope, of the median token's error after the layer.
-// Errors: kBadFile where the reference's sizes are not the model's.
+// Runs the reference's tokens, then once or twice more for each layer with ties. A gap counts as a
+// tie where it is below four standard deviations of a score's own error: a quarter, the sigmoid's
+// steepest slope, of the median token's error after the layer. Errors: kBadFile where the
+// reference's sizes are not the model's.
 HiddenReport CompareHidden(Engine& engine, const HiddenReference& reference);
 
 }  // namespace hillstar

@@ -38,7 +38,7 @@ class InterruptGuard {
 // nothing where standard error is no terminal. Disappears when done.
 class ProgressLine {
  public:
-  // `what` begins the line; bytes are shown in GB, items as they are, a share in percent.
+  // `what` begins the line; bytes are shown in kB, MB or GB, items as they are, a share in percent.
   enum class Unit { kBytes, kItems, kShare };
   ProgressLine(std::string what, Unit unit);
   ~ProgressLine();

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cstdio>
 #include <fstream>
+#include <iostream>
 #include <sstream>
 #include <system_error>
 
@@ -32,6 +34,10 @@ std::string ReadTextFile(const std::filesystem::path& path) {
     throw Error(ErrorCode::kIo, fmt::format("the file {} cannot be read", path.string()));
   }
   return std::move(text).str();
+}
+
+bool CannotBeRead(const std::istream& in) {
+  return in.bad() || (&in == &std::cin && std::ferror(stdin) != 0);
 }
 
 }  // namespace hillstar

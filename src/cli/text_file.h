@@ -2,11 +2,15 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <string>
 
 namespace hillstar {
 
 // Errors: kNotFound, kIo; kBadFile past 1 GiB, which no such file has.
 std::string ReadTextFile(const std::filesystem::path& path);
+
+// True if reading `in` ended with an error, not at its end; for std::cin C's stream knows that.
+bool CannotBeRead(const std::istream& in);
 
 }  // namespace hillstar

@@ -124,7 +124,10 @@ constexpr OptionSpec kOptions[] = {
     {"hidden", 0, &Options::hidden, "FILE", "", 0, 0, "", Bits({Command::kScore}), "none",
      "A safetensors file with `ids` [tokens] and `hidden` [layers + 1 or + 2, tokens, hidden "
      "size]: the residual stream before each layer, after the last one (where there are layers + "
-     "2) and after the final norm. A table of relative L2 differences is printed."},
+     "2) and after the final norm. A table of relative L2 differences is printed. Tokens whose "
+     "router is undecided between two experts are run again with the other one; the column `ties "
+     "decided` gives the differences with the choice that is nearer to the file's, and a line each "
+     "names them."},
     {"tolerance", 0, &Options::tolerance, "X", "logits", 0, 1e6, "", Bits({Command::kScore}),
      "derived from the logits, see docs/numerics.md",
      "Where the reference's first and second logit are closer than this, the other token may "
@@ -192,8 +195,9 @@ constexpr CommandSpec kCommands[] = {
      "token, and the answer's negative log-likelihood in nats a token.",
      "hillstar eval eval.jsonl --limit 10"},
     {Command::kBench, "bench", "", 0, 0, "measure speed",
-     "Measures loading, prefill and decode, and the machine's read bandwidth in the same run; "
-     "states which share of the bandwidth bound decode reaches, and the peak memory.",
+     "Measures loading, prefill and decode, and in the same run the machine's read bandwidth and "
+     "how many products of bytes its cores can do; states which share of these bounds decode and "
+     "prefill reach, and the peak memory beside the predicted one.",
      "hillstar bench --prompt-tokens 128,512 --context-tokens 0,4096"},
     {Command::kConvert, "convert", "CHECKPOINT OUT", 2, 2, "write a Hillstar container",
      "Converts a Hugging Face checkpoint (BF16, F16, F32, FP8) or a colibri container. Prints "

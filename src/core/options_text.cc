@@ -33,7 +33,7 @@ std::string FlagOf(const OptionSpec& option) {
                      option.name, *option.value_name ? " " : "", option.value_name);
 }
 
-// "one of a, b; default a" or "0 to 2; default 1".
+// "a, b" or "0 to 2".
 std::string RangeOf(const OptionSpec& option) {
   const std::vector<std::string_view> choices = ChoicesOf(option);
   if (!choices.empty()) return fmt::format("{}", fmt::join(choices, ", "));

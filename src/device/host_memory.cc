@@ -4,11 +4,13 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <charconv>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
-#include <string_view>
 
 #include "hillstar/error.h"
 
@@ -20,34 +22,59 @@ constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 
-// "MemAvailable:   123 kB" of /proc/meminfo.
-uint64_t SystemAvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    constexpr std::string_view kKey = "MemAvailable:";
-    if (!line.starts_with(kKey)) continue;
-    return std::strtoull(line.c_str() + kKey.size(), nullptr, 10) * 1024;
+// The number after `key` at the beginning of a line.
+std::optional<uint64_t> NumberAfter(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (!line.starts_with(key)) continue;
+    const size_t digits = line.find_first_of("0123456789", key.size());
+    if (digits == std::string_view::npos) return std::nullopt;
+    uint64_t number = 0;
+    std::from_chars(line.data() + digits, line.data() + line.size(), number);
+    return number;
   }
-  return kUnknown;
+  return std::nullopt;
 }
 
-// Of the process's control group (version 2); "max" and missing files mean no limit.
-uint64_t GroupAvailableBytes() {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    if (!line.starts_with("0::")) continue;
-    const std::string folder = "/sys/fs/cgroup" + line.substr(3);
-    uint64_t limit = 0, used = 0;
-    if (!(std::ifstream(folder + "/memory.max") >> limit)) return kUnknown;
-    std::ifstream(folder + "/memory.current") >> used;
-    return limit > used ? limit - used : 0;
-  }
-  return kUnknown;
+std::string TextOf(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
 
-uint64_t AvailableMemoryBytes() { return std::min(SystemAvailableBytes(), GroupAvailableBytes()); }
+uint64_t SystemAvailableBytes(std::string_view meminfo) {
+  const auto kilobytes = NumberAfter(meminfo, "MemAvailable:");
+  return kilobytes ? *kilobytes * 1024 : kUnknown;
+}
+
+uint64_t GroupAvailableBytes(std::string_view max, std::string_view current,
+                             std::string_view stat) {
+  const auto limit = NumberAfter(max, ""), used = NumberAfter(current, "");
+  if (!limit || !used) return kUnknown;  // "max", or no such files
+  const uint64_t cache = NumberAfter(stat, "inactive_file ").value_or(0) +
+                         NumberAfter(stat, "active_file ").value_or(0);
+  const uint64_t held = *used - std::min(*used, cache);
+  return *limit - std::min(*limit, held);
+}
+
+uint64_t AvailableMemoryBytes() {
+  uint64_t available = SystemAvailableBytes(TextOf("/proc/meminfo"));
+  const std::string groups = TextOf("/proc/self/cgroup");
+  const size_t at = groups.starts_with("0::") ? 0 : groups.find("\n0::");
+  if (at == std::string::npos) return available;
+  const size_t begin = groups.find("::", at) + 2;
+  // A limit holds for all groups below it.
+  for (std::filesystem::path group = groups.substr(begin, groups.find('\n', begin) - begin);
+       group.has_relative_path(); group = group.parent_path()) {
+    const std::filesystem::path folder = "/sys/fs/cgroup" / group.relative_path();
+    available = std::min(available, GroupAvailableBytes(TextOf(folder / "memory.max"),
+                                                        TextOf(folder / "memory.current"),
+                                                        TextOf(folder / "memory.stat")));
+  }
+  return available;
+}
 
 const char* MemoryTagName(MemoryTag tag) {
   switch (tag) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 
 namespace hillstar {
@@ -16,10 +17,14 @@ inline constexpr size_t kNumMemoryTags = 5;
 // "dense weights", "experts", ...
 const char* MemoryTagName(MemoryTag tag);
 
-// Memory that this process can still take without pushing anything out: what the system calls
-// available, or what its control group leaves, whichever is less. The largest number if the system
-// does not tell.
+// Memory that this process can still take: what the system calls available, or what its control
+// groups (version 2) leave, file cache counted as free, whichever is less. The largest number if
+// the system does not tell.
 uint64_t AvailableMemoryBytes();
+// The parts of it, from the texts of /proc/meminfo and of a group's memory.max, memory.current and
+// memory.stat; the largest number where they do not tell.
+uint64_t SystemAvailableBytes(std::string_view meminfo);
+uint64_t GroupAvailableBytes(std::string_view max, std::string_view current, std::string_view stat);
 
 class MemoryBudget {
  public:

@@ -2,7 +2,9 @@
 // of sequences in a step gives the reference's logits, by memcmp.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <regex>
 
 #include "engine/memory_plan.h"
@@ -30,11 +32,12 @@ class ForwardTest : public testing::Test {
  protected:
   static constexpr int64_t kLongest = 140;  // beyond the tiny model's index_topk, several pages
 
-  void Load(const Changes& changes) {
+  void Load(const Changes& changes, bool mtp_has_indexer = true) {
     const std::string text = ConfigWith(changes);
     const std::filesystem::path folder = temp_.path() / std::to_string(num_models_++);
     const ModelConfig config = ParseModelConfig(text, "");
-    WriteTinyCheckpoint(folder, MakeTinyTensors(ListTensors(config, {}, true, true), 7), text);
+    WriteTinyCheckpoint(folder, MakeTinyTensors(ListTensors(config, {}, true, mtp_has_indexer), 7),
+                        text);
     const auto source = ModelSource::Open(folder.string(), "w15", true);
     config_ = source->config();
     shape_ = KvShapeOf(*source);
@@ -50,13 +53,14 @@ class ForwardTest : public testing::Test {
 
   // A backend and a forward pass over it.
   struct Run {
-    Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens)
+    Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens,
+        int64_t context = kLongest)
         : ops(kernels, threads, budget),
           shape(test.shape_),
-          forward(Prepared(test, max_tokens), test.weights_, ops, max_tokens, kLongest) {}
+          forward(Prepared(test, max_tokens, context), test.weights_, ops, max_tokens, context) {}
 
-    const ModelConfig& Prepared(const ForwardTest& test, int64_t max_tokens) {
-      ops.Prepare(OpsLimits(test.config_, shape, {kLongest, max_tokens, 1}));
+    const ModelConfig& Prepared(const ForwardTest& test, int64_t max_tokens, int64_t context) {
+      ops.Prepare(OpsLimits(test.config_, shape, {context, max_tokens, 1}));
       return test.config_;
     }
     MemoryBudget budget;
@@ -189,6 +193,83 @@ TEST_F(ForwardTest, TheLargestLatentAndAnUnevenRope) {
 TEST_F(ForwardTest, NoIndexer) {
   Load({{"index_n_heads", "0"}});
   ExpectSameBitsEverywhere();
+}
+
+// An MTP layer without an indexer attends to all keys, far more than index_topk, while the model's
+// layers select.
+TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
+  Load({{"index_topk", "16"}}, /*mtp_has_indexer=*/false);
+  constexpr int64_t kContext = 600, kChunk = 100;  // three splits of keys
+  std::vector<float> want;
+  for (const CpuKernels* kernels : {&ChooseKernels("reference"), &ChooseKernels("auto")}) {
+    Run run(*this, *kernels, 2, kChunk, kContext);
+    SequenceKv kv(run.shape, run.budget);
+    kv.Reserve(kContext);
+    std::vector<float> logits(size_t(config_.vocab_size));
+    for (int64_t at = 0; at < kContext; at += kChunk) {
+      std::vector<BatchToken> tokens;
+      for (int64_t i = at; i < at + kChunk; ++i) {
+        tokens.push_back({int32_t(i * 13 % config_.vocab_size), i, &kv});
+      }
+      run.forward.Run(tokens, 0, nullptr, {});
+      const std::vector<float> hidden(run.forward.residual(),
+                                      run.forward.residual() + kChunk * config_.hidden_size);
+      run.forward.RunMtp(tokens, hidden.data());
+      run.forward.MtpLogits(kChunk - 1, 1, logits.data());
+    }
+    if (want.empty()) want = logits;
+    EXPECT_EQ(std::memcmp(want.data(), logits.data(), want.size() * sizeof(float)), 0);
+  }
+}
+
+// A router tap sees gaps, changes nothing by itself, and what it changes at one token reaches that
+// token and later ones only.
+TEST_F(ForwardTest, ARouterTapCanTakeTheOtherExpert) {
+  Load({});
+  const std::vector<int32_t>& ids = sequences_[0];
+  const auto vocab = size_t(config_.vocab_size);
+  constexpr int64_t kFlipped = 20;
+  const auto logits_with = [&](const RouterTap& tap) {
+    Run run(*this, ChooseKernels("auto"), 2, kLongest);
+    run.forward.SetRouterTap(tap);
+    SequenceKv kv(run.shape, run.budget);
+    kv.Reserve(int64_t(ids.size()));
+    std::vector<BatchToken> tokens;
+    for (size_t i = 0; i < ids.size(); ++i) tokens.push_back({ids[i], int64_t(i), &kv});
+    run.forward.Run(tokens, 0, nullptr, {});
+    std::vector<float> logits(ids.size() * vocab);
+    run.forward.Logits(0, int64_t(ids.size()), logits.data());
+    return logits;
+  };
+  const auto same_until = [&](const std::vector<float>& a, const std::vector<float>& b) {
+    size_t t = 0;
+    while (t < ids.size() &&
+           std::memcmp(&a[t * vocab], &b[t * vocab], vocab * sizeof(float)) == 0) {
+      ++t;
+    }
+    return int64_t(t);
+  };
+  const std::vector<float> want = logits_with({});
+  const auto whole = int64_t(ids.size());
+  std::map<int64_t, std::vector<float>> seen;  // gaps of each layer
+  const RouterTap look = [&](int64_t layer, int64_t pos, std::span<const float> gaps,
+                             std::span<bool>) {
+    EXPECT_EQ(pos, 0);
+    seen[layer] = {gaps.begin(), gaps.end()};
+  };
+  EXPECT_EQ(same_until(want, logits_with(look)), whole);
+  ASSERT_FALSE(seen.empty());
+  for (const auto& [layer, gaps] : seen) {
+    EXPECT_EQ(gaps.size(), ids.size());
+    EXPECT_GE(*std::min_element(gaps.begin(), gaps.end()), 0) << layer;
+  }
+  const int64_t first_moe = seen.begin()->first;
+  const RouterTap flip = [&](int64_t layer, int64_t, std::span<const float>,
+                             std::span<bool> others) { others[kFlipped] = layer == first_moe; };
+  EXPECT_EQ(same_until(want, logits_with(flip)), kFlipped);
+  // Where every expert is chosen there is no other one.
+  Load({{"num_experts_per_tok", "5"}});
+  EXPECT_EQ(same_until(logits_with({}), logits_with(flip)), whole);
 }
 
 TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {

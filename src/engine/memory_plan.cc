@@ -54,9 +54,7 @@ KvShape KvShapeOf(const ModelSource& source) {
   shape.index = {c.index_head_dim};
   shape.num_layers = c.num_layers + c.num_mtp_layers;
   for (int64_t l = 0; l < shape.num_layers; ++l) {
-    const std::string name = fmt::format("layers.{}.index_q", l);
-    shape.has_index_keys.push_back(std::ranges::any_of(
-        source.table().dense, [&](const TensorSpec& s) { return s.name == name; }));
+    shape.has_index_keys.push_back(source.table().HasIndexer(l));
   }
   return shape;
 }
@@ -71,8 +69,10 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
   limits.max_context = sizes.context_tokens;
   // An MTP layer without an indexer attends to everything, as every layer does without any.
   const bool has_dense_mtp = c.num_mtp_layers > 0 && !shape.has_index_keys.back();
-  const bool selects = shape.num_index_layers() > 0 && !has_dense_mtp;
-  limits.max_keys = selects ? std::min(c.index_topk, sizes.context_tokens) : sizes.context_tokens;
+  const bool has_indexer = shape.num_index_layers() > 0;
+  limits.selects = has_indexer && sizes.context_tokens > c.index_topk;
+  limits.max_keys = has_indexer && !has_dense_mtp ? std::min(c.index_topk, sizes.context_tokens)
+                                                  : sizes.context_tokens;
   limits.num_heads = c.num_heads;
   limits.row = shape.row;
   return limits;
@@ -114,10 +114,11 @@ void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t availa
       available > rest
           ? int64_t(double(available - rest) / double(kv) * double(sizes.context_tokens))
           : 0;
-  if (fitting >= kPageTokens) {
-    text += fmt::format("; a context of {} tokens fits (--context)",
-                        fitting / kPageTokens * kPageTokens);
-  }
+  text += fitting >= kPageTokens ? fmt::format("; a context of {} tokens fits (--context)",
+                                               fitting / kPageTokens * kPageTokens)
+          : plan.dense_weights + plan.experts < available
+              ? "; --prefill-chunk and --context make the rest smaller"
+              : "; the weights alone do not fit";
   throw Error(ErrorCode::kBudget, text);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/integers.h"
 #include "formats/json_scan.h"
 #include "hillstar/error.h"
 
@@ -18,8 +19,6 @@ constexpr int64_t kE8Columns = 256;
 constexpr int64_t kE8Bytes = 98;
 // A header of 512 MiB may carry this much; 60,000 names need 5 MiB.
 constexpr size_t kMaxFormatsJsonBytes = size_t{64} << 20;
-
-constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool Fits(const ColibriLayout& layout, int64_t rows, uint64_t value_bytes, uint64_t scale_bytes) {
   return value_bytes == uint64_t(rows * layout.row_bytes) &&

@@ -86,8 +86,7 @@ std::string DescribeIndexer(const ConversionPlan& plan, bool lacks_indexer) {
   const ModelConfig& c = plan.config;
   if (c.index_num_heads == 0) return "none: every token attends to all before it";
   const auto num_layers = std::ranges::count(c.layer_has_indexer, true);
-  const std::string mtp_name = fmt::format("layers.{}.index_q", c.num_layers);
-  const bool on_mtp = std::ranges::count(plan.table.dense, mtp_name, &TensorSpec::name) > 0;
+  const bool on_mtp = plan.table.HasIndexer(c.num_layers);
   return fmt::format("on {} of the layers{}", num_layers, on_mtp ? " and on the MTP layer" : "");
 }
 

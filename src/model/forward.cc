@@ -13,6 +13,7 @@ namespace {
 
 // Rows whose logits are computed at once: enough to share a pass over the head's weights.
 constexpr int64_t kHeadRows = 64;
+constexpr int64_t kHead = -1;  // in place of a layer's number
 
 }  // namespace
 
@@ -87,11 +88,10 @@ void ForwardPass::CheckFinite(int64_t layer, int64_t first_row) {
   ops_.Finish();
   const int64_t bad = ops_.TakeFirstBadToken();
   if (bad < 0) return;
-  const bool in_head = layer == int64_t(weights_.layers.size());
   throw Error(ErrorCode::kNonFinite,
               fmt::format("a value left the range of finite numbers; it was first seen in {}, "
                           "position {}",
-                          in_head ? "the head" : fmt::format("layer {}", layer),
+                          layer == kHead ? "the head" : fmt::format("layer {}", layer),
                           step_.positions[first_row + bad]));
 }
 
@@ -109,7 +109,7 @@ void ForwardPass::HeadLogits(const float* norm, int64_t first, int64_t count, fl
     LinearSlice head = Matrix(weights_.head, w_.normed_planes, out + done * c_.vocab_size);
     head.num_tokens = rows;
     ops_.Linear(std::array{head});
-    CheckFinite(int64_t(weights_.layers.size()), first + done);
+    CheckFinite(kHead, first + done);
   }
 }
 

@@ -241,6 +241,11 @@ uint64_t TensorTable::dense_bytes() const {
   return sum;
 }
 
+bool TensorTable::HasIndexer(int64_t layer) const {
+  const std::string name = fmt::format("layers.{}.index_q", layer);
+  return std::ranges::count(dense, name, &TensorSpec::name) > 0;
+}
+
 uint64_t TensorTable::expert_bytes() const {
   uint64_t sum = 0;
   for (const ExpertLayerSpec& layer : experts) {

@@ -62,6 +62,7 @@ struct TensorTable {
   std::vector<ExpertLayerSpec> experts;
   uint64_t dense_bytes() const;   // each tensor rounded up to whole pages
   uint64_t expert_bytes() const;  // whole images
+  bool HasIndexer(int64_t layer) const;
 };
 
 // The table of a model. With `with_mtp` the MTP layer is layer config.num_layers;

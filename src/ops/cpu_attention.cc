@@ -68,8 +68,8 @@ class CpuAttention {
     PlacePartials(first, end);
     FormGroups(first, end);
     const int64_t workers = ops_.pool_.num_threads();
-    const int64_t head_cuts =
-        std::clamp<int64_t>(CeilDiv(workers * kPiecesPerWorker, num_pieces_), 1, num_heads_);
+    const int64_t head_cuts = std::clamp<int64_t>(
+        CeilDiv(workers * kPiecesPerWorker, int64_t(pieces_.size())), 1, num_heads_);
     const int64_t heads = workers == 1 ? num_heads_ : CeilDiv(num_heads_, head_cuts);
     const int64_t cuts = CeilDiv(num_heads_, heads);
     ops_.pool_.Run(int64_t(pieces_.size()) * cuts, [&](int64_t i, int worker) {
@@ -121,7 +121,6 @@ class CpuAttention {
         pieces_.push_back({first_token, t - first_token, s});
       }
     }
-    num_pieces_ = int64_t(pieces_.size());
   }
 
   void RunPiece(const Lists::Piece& piece, int64_t first_head, int64_t num_heads, int worker) {
@@ -156,7 +155,6 @@ class CpuAttention {
   const Selection& selection_;
   float* out_;
   int64_t round_first_ = 0;
-  int64_t num_pieces_ = 0;
   std::vector<int64_t>& first_partial_;
   std::vector<AttentionPartial>& partials_;
   std::vector<Lists::Piece>& pieces_;

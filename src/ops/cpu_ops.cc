@@ -15,6 +15,7 @@ constexpr int64_t kPiecesPerWorker = 6;
 constexpr size_t kAlignment = 64;
 // How long a measurement of the peak takes at least.
 constexpr double kPeakSeconds = 0.004;
+constexpr int64_t kMostPeakRounds = int64_t{1} << 40;
 // Rows of small float work (norms, quantising) that are worth handing to another thread.
 constexpr int64_t kRowsPerPiece = 8;
 
@@ -86,7 +87,8 @@ CpuOps::CpuOps(const CpuKernels& kernels, int num_threads, MemoryBudget& budget)
     : kernels_(kernels), pool_(num_threads), budget_(budget) {}
 
 size_t CpuOps::ScratchBytes(const Limits& limits) {
-  const size_t index_scores = 2 * size_t(RoundUp(limits.max_context, kPageTokens)) * sizeof(float);
+  const int64_t scored = limits.selects ? RoundUp(limits.max_context, kPageTokens) : 0;
+  const size_t index_scores = 2 * size_t(scored) * sizeof(float);
   const size_t row = 4 * size_t(RoundUp(limits.max_row, kGroup)) * sizeof(float);
   return std::max({index_scores, row, LinearScratchBytes(limits.max_row),
                    size_t(AttentionScratchBytes(limits.row, limits.num_heads))});
@@ -132,7 +134,7 @@ double CpuOps::MeasurePeakProducts() {
     const auto start = Clock::now();
     pool_.Run(items, [&](int64_t, int) { result += kernels_.peak_dots(rounds); });
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    if (seconds < kPeakSeconds) continue;
+    if (seconds < kPeakSeconds && rounds < kMostPeakRounds) continue;
     return double(items) * double(rounds) * double(kPeakProductsPerRound) / seconds;
   }
 }

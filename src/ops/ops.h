@@ -109,6 +109,7 @@ class Ops : public WorkspaceMemory {
     int64_t max_tokens = 0;   // of a step
     int64_t max_context = 0;  // positions of a sequence
     int64_t max_keys = 0;     // that a token attends to
+    bool selects = false;     // Select may be asked for contexts beyond its max_keys
     int64_t num_heads = 0;
     KvRowLayout row;
   };

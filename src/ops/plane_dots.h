@@ -7,7 +7,7 @@
 namespace hillstar::HILLSTAR_LEVEL {
 
 // A vector of 16 rows serves several heads, and a head several vectors, while their sums stay in
-// registers: the panels come from the second-level cache, whose reads would be the limit.
+// registers: reading panels once for each head would be the limit.
 #if HILLSTAR_SIMD == 2
 inline constexpr int kDotHeads = 4;
 inline constexpr int kDotRows = 2;

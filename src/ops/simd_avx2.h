@@ -41,7 +41,6 @@ SIMD_INLINE F32 Fma(F32 a, F32 b, F32 c) {
 }
 SIMD_INLINE F32 Max(F32 a, F32 b) { SIMD_BOTH(F32, _mm256_max_ps(a.v[h], b.v[h])); }
 SIMD_INLINE F32 Min(F32 a, F32 b) { SIMD_BOTH(F32, _mm256_min_ps(a.v[h], b.v[h])); }
-SIMD_INLINE F32 Abs(F32 a) { SIMD_BOTH(F32, _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a.v[h])); }
 SIMD_INLINE F32 Rint(F32 a) {
   SIMD_BOTH(F32, _mm256_round_ps(a.v[h], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
@@ -52,13 +51,6 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
 }
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   SIMD_BOTH(F32, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h))));
-}
-SIMD_INLINE I32 LoadInt(const int32_t* p) {
-  SIMD_BOTH(I32, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8 * h)));
-}
-SIMD_INLINE void StoreInt(int32_t* p, I32 a) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v[0]);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.v[1]);
 }
 SIMD_INLINE I32 SetInt(int32_t x) { SIMD_BOTH(I32, _mm256_set1_epi32(x)); }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_add_epi32(a.v[h], b.v[h])); }

@@ -32,7 +32,6 @@ SIMD_INLINE F32 Fma(F32 a, F32 b, F32 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v
 // a > b ? a : b, so Max(-0, +0) = +0; Min is a < b ? a : b.
 SIMD_INLINE F32 Max(F32 a, F32 b) { return {_mm512_max_ps(a.v, b.v)}; }
 SIMD_INLINE F32 Min(F32 a, F32 b) { return {_mm512_min_ps(a.v, b.v)}; }
-SIMD_INLINE F32 Abs(F32 a) { return {_mm512_abs_ps(a.v)}; }
 SIMD_INLINE F32 Rint(F32 a) { return {_mm512_roundscale_ps(a.v, 0)}; }
 SIMD_INLINE F32 ToFloat(I32 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 SIMD_INLINE I32 ToInt(F32 a) { return {_mm512_cvtps_epi32(a.v)}; }
@@ -43,8 +42,6 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-SIMD_INLINE I32 LoadInt(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
-SIMD_INLINE void StoreInt(int32_t* p, I32 a) { _mm512_storeu_si512(p, a.v); }
 SIMD_INLINE I32 SetInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }

@@ -36,7 +36,6 @@ SIMD_INLINE F32 Div(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] / b.v[i]); }
 SIMD_INLINE F32 Fma(F32 a, F32 b, F32 c) { SIMD_EACH(F32, __builtin_fmaf(a.v[i], b.v[i], c.v[i])); }
 SIMD_INLINE F32 Max(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 SIMD_INLINE F32 Min(F32 a, F32 b) { SIMD_EACH(F32, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
-SIMD_INLINE F32 Abs(F32 a) { SIMD_EACH(F32, __builtin_fabsf(a.v[i])); }
 SIMD_INLINE F32 Rint(F32 a) { SIMD_EACH(F32, __builtin_rintf(a.v[i])); }
 SIMD_INLINE F32 ToFloat(I32 a) { SIMD_EACH(F32, static_cast<float>(a.v[i])); }
 SIMD_INLINE I32 ToInt(F32 a) { SIMD_EACH(I32, static_cast<int32_t>(__builtin_rintf(a.v[i]))); }
@@ -57,8 +56,6 @@ SIMD_INLINE float HalfValue(uint32_t bits) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   SIMD_EACH(F32, HalfValue(static_cast<uint32_t>(p[2 * i] | (p[2 * i + 1] << 8))));
 }
-SIMD_INLINE I32 LoadInt(const int32_t* p) { SIMD_EACH(I32, p[i]); }
-SIMD_INLINE void StoreInt(int32_t* p, I32 a) { std::memcpy(p, a.v, sizeof a.v); }
 SIMD_INLINE I32 SetInt(int32_t x) { SIMD_EACH(I32, x); }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) + Bits(b.v[i]))); }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) - Bits(b.v[i]))); }

@@ -18,7 +18,6 @@ SIMD_INLINE F32 Exp(F32 x) {
 }
 
 SIMD_INLINE F32 Negate(F32 x) { return Mul(x, Set(-1.0f)); }
-SIMD_INLINE F32 Sigmoid(F32 x) { return Div(Set(1.0f), Add(Set(1.0f), Exp(Negate(x)))); }
 SIMD_INLINE F32 Silu(F32 x) { return Div(x, Add(Set(1.0f), Exp(Negate(x)))); }
 
 // The partial sums (numerics/elementary.h), folded: first the vectors, then the lanes.

@@ -56,8 +56,8 @@ struct AttentionSplit {
   int64_t position(int64_t i) const { return list ? list[i] : first_key + i; }
 };
 
-// Bytes that one thread works in: what it keeps of each query and head, and a panel of gathered
-// keys.
+// Bytes that one thread works in: what it keeps of each query and head (64 scores, two planes of 64
+// weights and five numbers, in whole cache lines), and a panel of gathered keys.
 inline constexpr int64_t kAttentionHeadBytes = 448;
 constexpr int64_t AttentionScratchBytes(const KvRowLayout& layout, int64_t num_heads) {
   const int64_t score_panel = 16 * 2 * layout.padded();

@@ -1,5 +1,6 @@
-// The fastest that a level can multiply bytes: independent chains of its four-byte dot products
-// that stay in registers. No linear layer and no attention can be faster; bench states their share.
+// The fastest that a level can multiply bytes: independent chains of its four-byte dot products,
+// whose sums stay in registers. No linear layer and no attention can be faster; bench states their
+// share.
 //
 // PeakDots(rounds) does rounds * kPeakProductsPerRound products of two bytes in the calling thread
 // and returns a value that depends on all of them.
