@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>

@@ -149,6 +149,10 @@ TEST_F(Program, AnInputThatCannotBeReadIsAnError) {
   const Outcome empty = Run(run);
   EXPECT_EQ(empty.exit_code, 2);
   EXPECT_EQ(empty.err, "hillstar: standard input holds no prompt\n");
+  const Outcome chat = Run("chat -n 2 -c 64 -m " + model_, "", "0<&-");
+  EXPECT_EQ(chat.exit_code, 1);
+  EXPECT_NE(chat.err.find("hillstar: standard input cannot be read\n"), std::string::npos)
+      << chat.err;
 }
 
 TEST_F(Program, TheLogSaysWhatIsLoaded) {
@@ -200,6 +204,12 @@ TEST_F(Program, ChatNeedsTheTokensOfItsTemplate) {
                     " cannot chat: its tokenizer has ids up to 9000 (\"<|far|>\"), but the "
                     "model's vocabulary has 8192 tokens (vocab_size in config.json)");
   EXPECT_EQ(Run("run x --raw" + options + beyond).exit_code, 0);
+  const std::string rows = Path("beyond.jsonl");
+  std::ofstream(rows) << R"({"skill":"s","prompt":"a","answer":"<|far|>"})";
+  ExpectRefused("eval " + rows + options + beyond,
+                rows +
+                    ", line 1 (s): the answer's token \"<|far|>\" has the id 9000, outside the "
+                    "model's vocabulary of 8192");
 }
 
 TEST_F(Program, OptionsPageEqualsTheTable) {
