@@ -2,14 +2,21 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "cli/conversation.h"
 #include "cli/request.h"
 #include "cli/terminal.h"
+#include "cli/text_file.h"
+#include "formats/file_io.h"
+#include "formats/json_scan.h"
 
 namespace hillstar {
 namespace {
+
+constexpr size_t kMaxSavedBytes = size_t{1} << 30;
 
 constexpr const char* kSlashHelp =
     "/help              this list\n"
@@ -152,10 +159,28 @@ class ChatLoop {
       session_.notes << "/save needs a file's name\n";
       return;
     }
-    std::ofstream file(file_name);
-    file << conversation_.Json() << "\n";
-    file.close();
-    session_.notes << (file ? "written to " : "cannot write to ") << file_name << "\n";
+    if (std::error_code none; std::filesystem::exists(file_name, none) && !IsSaved(file_name)) {
+      session_.notes << file_name << " exists and is no saved conversation; it is left as it is\n";
+      return;
+    }
+    try {
+      WriteFileAtomically(file_name, conversation_.Json() + "\n");
+      session_.notes << "written to " << file_name << "\n";
+    } catch (const Error& error) {
+      session_.notes << "cannot write to " << file_name << ": " << error.what() << "\n";
+    }
+  }
+
+  // True if the file holds what /save writes: a list of messages.
+  static bool IsSaved(const std::string& file_name) {
+    try {
+      const nlohmann::json json = ParseJson(ReadTextFile(file_name), file_name, kMaxSavedBytes);
+      return json.is_array() && std::ranges::all_of(json, [](const nlohmann::json& message) {
+               return message.is_object() && message.contains("role");
+             });
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   const ChatSession& session_;

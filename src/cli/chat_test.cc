@@ -115,6 +115,22 @@ TEST(Chat, SavesTheConversation) {
   EXPECT_EQ(json[2]["content"], "Yes.");
 }
 
+TEST(Chat, SavesOverNothingButASavedConversation) {
+  std::string folder = (std::filesystem::temp_directory_path() / "hillstar-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string precious = folder + "/notes.txt", saved = folder + "/talk.json";
+  std::ofstream(precious) << "precious";
+  std::ofstream(saved) << R"([{"role":"user","content":"old"}])";
+  Say("hi\n/save " + precious + "\n/save " + saved + "\n", "Yes.");
+  const auto text_of = [](const std::string& file) {
+    std::ifstream stream(file);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  EXPECT_EQ(text_of(precious), "precious");
+  EXPECT_NE(text_of(saved).find("Yes."), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
 // What a person types, line by line, and the prompts that were shown.
 class TypedLines : public LineSource {
  public:

@@ -9,6 +9,7 @@
 
 #include "cli/request.h"
 #include "engine/generate.h"
+#include "formats/json_scan.h"
 #include "model/config.h"
 
 namespace hillstar {
@@ -27,11 +28,9 @@ std::string MemberOf(const Json& object, const char* name, const std::string& wh
 
 EvalRow ParseEvalRow(const std::string& text, const std::string& source, int64_t line) {
   const std::string where = fmt::format("{}, line {}", source, line);
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(text, where, text.size());
   if (!json.is_object()) {
-    throw Error(ErrorCode::kBadFile,
-                fmt::format("{} is {}", where,
-                            json.is_discarded() ? "damaged: it is not JSON" : "not a JSON object"));
+    throw Error(ErrorCode::kBadFile, fmt::format("{} is not a JSON object", where));
   }
   return {MemberOf(json, "skill", where), MemberOf(json, "prompt", where),
           MemberOf(json, "answer", where), where};

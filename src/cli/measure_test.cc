@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "cli/bandwidth.h"
 #include "cli/bench.h"
@@ -9,6 +10,7 @@
 #include "cli/score.h"
 #include "cli/terminal.h"
 #include "engine/fake_engine.h"
+#include "formats/safetensors_test_files.h"
 
 namespace hillstar {
 namespace {
@@ -65,7 +67,10 @@ TEST(Score, RefusesDamagedOracles) {
   for (const char* text :
        {"", "[]", "{}", R"({"cases":[]})", R"({"cases":[1]})", R"({"cases":[{"prompt_ids":[1]}]})",
         R"({"cases":[{"prompt_ids":[1],"argmax":[1],"margin":["x"]}]})",
-        R"({"cases":[{"prompt_ids":[1],"argmax":[1,2],"margin":[1]}]})"}) {
+        R"({"cases":[{"prompt_ids":[1],"argmax":[1,2],"margin":[1]}]})",
+        R"({"cases":[{"prompt_ids":[4294967297],"argmax":[1],"margin":[1]}]})",
+        R"({"cases":[{"prompt_ids":[0.5],"argmax":[1],"margin":[1]}]})",
+        R"({"cases":[{"prompt_ids":[1],"argmax":[-1],"margin":[1]}]})"}) {
     EXPECT_THROW(ParseOracle(text), Error) << text;
   }
 }
@@ -152,6 +157,28 @@ TEST(Hidden, ReadsTheDemoModelsFile) {
   EXPECT_TRUE(std::isfinite(reference.values.back()));
 }
 
+TEST(Hidden, RefusesAReferenceThatIsNotFinite) {
+  const TempFolder temp;
+  const float values[8] = {1, 1, 1, 1, 1, std::nanf(""), 1, 1};  // two stages of two tokens
+  const int32_t ids[2] = {1, 2};
+  const std::string header = R"({"ids":{"dtype":"I32","shape":[2],"data_offsets":[0,8]},)"
+                             R"("hidden":{"dtype":"F32","shape":[2,2,2],"data_offsets":[8,40]}})";
+  const auto length = uint64_t(header.size());
+  std::ofstream file(temp.path() / "hidden.safetensors", std::ios::binary);
+  file.write(reinterpret_cast<const char*>(&length), 8);
+  file << header;
+  file.write(reinterpret_cast<const char*>(ids), sizeof ids);
+  file.write(reinterpret_cast<const char*>(values), sizeof values);
+  file.close();
+  try {
+    ReadHiddenReference(temp.path() / "hidden.safetensors");
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("stage 1, position 0"), std::string::npos)
+        << error.what();
+  }
+}
+
 constexpr const char* kRows =
     "{\"skill\":\"up\",\"prompt\":\"<|user|>a\",\"answer\":\"bcd<|endoftext|>\"}\n"
     "{\"skill\":\"up\",\"prompt\":\"a\",\"answer\":\"bcx<|endoftext|>\"}\n"
@@ -217,7 +244,8 @@ TEST(Eval, RefusesDamagedRowsByLine) {
     return "accepted";
   };
   EXPECT_EQ(message("{\"skill\":1}"), "f.jsonl, line 2: the object has no text \"skill\"");
-  EXPECT_EQ(message("{\"skill\":"), "f.jsonl, line 2 is damaged: it is not JSON");
+  EXPECT_EQ(message("{\"skill\":"),
+            "f.jsonl, line 2 is not valid JSON: it ends too early, after 9 bytes.");
   EXPECT_EQ(message("[1]"), "f.jsonl, line 2 is not a JSON object");
   EXPECT_THROW(ParseEvalRows("", "rows"), Error);
   EXPECT_THROW(ParseEvalRows("[]", "rows"), Error);

@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "engine/sampler.h"
+#include "formats/json_scan.h"
 #include "formats/safetensors.h"
 #include "model/config.h"
 
@@ -22,6 +23,7 @@ using Json = nlohmann::json;
 
 // Logits of so many tokens are held at once: 40 MB with a vocabulary of 155,000.
 constexpr size_t kScoredAtOnce = 64;
+constexpr size_t kMaxOracleBytes = size_t{1} << 30;
 
 template <typename T>
 std::vector<T> ListOf(const Json& object, const char* name, const std::string& where) {
@@ -32,6 +34,19 @@ std::vector<T> ListOf(const Json& object, const char* name, const std::string& w
   } catch (const Json::exception&) {
     throw Error(ErrorCode::kBadFile, fmt::format("{}: {} is not a list of numbers", where, name));
   }
+}
+
+// Token ids: whole numbers from 0 on.
+std::vector<int32_t> IdsOf(const Json& object, const char* name, const std::string& where) {
+  std::vector<int32_t> ids;
+  for (const Json& value : ListOf<Json>(object, name, where)) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > INT32_MAX) {
+      throw Error(ErrorCode::kBadFile, fmt::format("{}: {}[{}] is {}, not a token's id", where,
+                                                   name, ids.size(), Quoted(value.dump())));
+    }
+    ids.push_back(value.get<int32_t>());
+  }
+  return ids;
 }
 
 void CheckLength(const std::string& where, const char* name, size_t length, size_t want) {
@@ -47,16 +62,17 @@ OracleCase ParseCase(const Json& object, size_t index) {
   c.name = name != object.end() && name->is_string() ? name->get<std::string>()
                                                      : fmt::format("case {}", index);
   const std::string where = fmt::format("oracle case \"{}\"", c.name);
-  c.ids = ListOf<int32_t>(object, "prompt_ids", where);
+  c.ids = IdsOf(object, "prompt_ids", where);
   c.prompt_tokens = int64_t(c.ids.size());
-  const auto greedy = ListOf<int32_t>(object, "greedy_ids", where);
+  const auto greedy = IdsOf(object, "greedy_ids", where);
   c.ids.insert(c.ids.end(), greedy.begin(), greedy.end());
-  c.argmax = ListOf<int32_t>(object, "argmax", where);
+  c.argmax = IdsOf(object, "argmax", where);
   c.margin = ListOf<double>(object, "margin", where);
-  c.mtp_argmax = ListOf<int32_t>(object, "mtp_argmax", where);
+  c.mtp_argmax = IdsOf(object, "mtp_argmax", where);
   c.mtp_margin = ListOf<double>(object, "mtp_margin", where);
   for (const auto& pair : ListOf<std::vector<double>>(object, "top_logits", where)) {
-    if (pair.size() == 2) c.top_logits.push_back({int32_t(pair[0]), pair[1]});
+    if (pair.size() == 2 && pair[0] >= 0 && pair[0] <= INT32_MAX)
+      c.top_logits.push_back({int32_t(pair[0]), pair[1]});
   }
   CheckLength(where, "argmax", c.argmax.size(), c.ids.size());
   CheckLength(where, "margin", c.margin.size(), c.ids.size());
@@ -255,10 +271,10 @@ bool Oracle::has_mtp() const {
 }
 
 Oracle ParseOracle(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = ParseJson(text, "the oracle", kMaxOracleBytes);
   const auto cases = json.is_object() ? json.find("cases") : json.end();
   if (!json.is_object() || cases == json.end() || !cases->is_array() || cases->empty()) {
-    throw Error(ErrorCode::kBadFile, "the oracle is not a JSON object with a list \"cases\"");
+    throw Error(ErrorCode::kBadFile, "the oracle is no JSON object with cases in a list \"cases\"");
   }
   Oracle oracle;
   if (json.contains("model") && json["model"].is_string()) oracle.model = json["model"];
@@ -323,6 +339,15 @@ HiddenReference ReadHiddenReference(const std::filesystem::path& path) {
                 fmt::format("{} does not hold `ids` int32 [tokens] and `hidden` float32 "
                             "[stages, tokens, hidden size]",
                             path.string()));
+  }
+  const auto bad =
+      std::ranges::find_if_not(reference.values, [](float x) { return std::isfinite(x); });
+  if (bad != reference.values.end()) {
+    const int64_t row = (bad - reference.values.begin()) / reference.hidden_size;
+    const auto tokens = int64_t(reference.ids.size());
+    throw Error(ErrorCode::kBadFile,
+                fmt::format("{}: stage {}, position {} holds a value that is not finite",
+                            path.string(), row / tokens, row % tokens));
   }
   return reference;
 }

@@ -173,6 +173,8 @@ void SetOption(const OptionSpec& option, std::string_view text, Options& options
 void ApplyConfigText(std::string_view text, std::string_view source, Command command,
                      Options& options) {
   int line_number = 0;
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     std::string_view line = text.substr(0, end);

@@ -98,8 +98,10 @@ HostBuffer::HostBuffer(MemoryBudget& budget, MemoryTag tag, size_t num_bytes)
   if (num_bytes == 0) return;
   void* p = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) {
-    throw Error(ErrorCode::kBudget, fmt::format("no memory left for {} of {:.2f} GB",
-                                                MemoryTagName(tag), double(num_bytes) / 1e9));
+    const bool is_small = num_bytes < 1'000'000'000;
+    throw Error(ErrorCode::kBudget,
+                fmt::format("no memory left for {} of {:.2f} {}", MemoryTagName(tag),
+                            double(num_bytes) / (is_small ? 1e6 : 1e9), is_small ? "MB" : "GB"));
   }
   if (num_bytes >= kHugePageBytes) madvise(p, num_bytes, MADV_HUGEPAGE);
   data_ = static_cast<uint8_t*>(p);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
+#include "core/log.h"
 #include "engine/memory_plan.h"
 #include "engine/sampler.h"
 #include "engine/work_estimate.h"
@@ -260,9 +261,16 @@ class CpuEngine : public Engine {
   void ReadSamplingDefaults(const std::string& generation_config) {
     const auto json = nlohmann::json::parse(generation_config, nullptr, false);
     const auto read = [&](const char* key, float low, float high, float* value) {
-      if (!json.is_object() || !json.contains(key) || !json[key].is_number()) return;
-      const float v = json[key].get<float>();
-      if (v >= low && v <= high) *value = v;
+      if (!json.is_object() || !json.contains(key) || json[key].is_null()) return;
+      const double v = json[key].is_number() ? json[key].get<double>() : -1;
+      if (v >= double(low) && v <= double(high)) {
+        *value = float(v);
+        return;
+      }
+      LogWarn(
+          fmt::format("generation_config.json of {}: {} is not a number from {} to {} and is "
+                      "left out; {} serves",
+                      s_.options.model, key, low, high, *value));
     };
     read("temperature", 0.0f, 10.0f, &sampling_.temperature);
     read("top_p", 0.0f, 1.0f, &sampling_.top_p);

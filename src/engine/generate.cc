@@ -33,7 +33,7 @@ int64_t RoomForAnswer(const GenerateRequest& request) {
   if (prompt >= request.context_tokens) {
     throw Error(ErrorCode::kBadRequest,
                 fmt::format("the prompt is too long: it has {} tokens, and a context of {} tokens "
-                            "leaves no room for an answer (--context, or /clear in a chat)",
+                            "leaves no room for an answer (--context)",
                             prompt, request.context_tokens));
   }
   return std::min(request.max_tokens, request.context_tokens - prompt);

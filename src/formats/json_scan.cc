@@ -168,8 +168,12 @@ nlohmann::json ParseJson(std::string_view text, std::string_view what, size_t ma
   try {
     return nlohmann::json::parse(text.begin(), text.end(), std::ref(watch));
   } catch (const nlohmann::json::parse_error& e) {
-    throw Error(ErrorCode::kBadFile, fmt::format("{} is not valid JSON: fault at byte {} of {}.",
-                                                 what, e.byte, text.size()));
+    throw Error(ErrorCode::kBadFile,
+                e.byte > text.size()
+                    ? fmt::format("{} is not valid JSON: it ends too early, after {} bytes.", what,
+                                  text.size())
+                    : fmt::format("{} is not valid JSON: fault at byte {} of {}.", what, e.byte,
+                                  text.size()));
   } catch (const nlohmann::json::exception& e) {
     throw Error(ErrorCode::kBadFile, fmt::format("{} is not valid JSON: {}.", what, e.what()));
   }

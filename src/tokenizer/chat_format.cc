@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "formats/json_scan.h"
 #include "hillstar/error.h"
 #include "tokenizer/conversation.h"
 #include "tokenizer/glm_format.h"
@@ -77,13 +78,15 @@ class TemplateFormat final : public MarkedFormat {
   SpecialTokens special_tokens_;
 };
 
+constexpr size_t kMaxConfigBytes = size_t{64} << 20;
+
 [[noreturn]] void Bad(const std::string& what) {
   throw Error(ErrorCode::kBadFile, "tokenizer_config.json is damaged: " + what + ".");
 }
 
 Json ParseConfig(std::string_view text) {
   if (text.empty()) return Json::object();
-  Json config = Json::parse(text, nullptr, false);
+  Json config = ParseJson(text, "tokenizer_config.json", kMaxConfigBytes);
   if (!config.is_object()) Bad("it is no JSON object");
   return config;
 }

@@ -397,5 +397,20 @@ TEST(ThinkSplitterTest, HoldsBackOnlyWhatMayBecomeATag) {
   EXPECT_EQ(splitter.Finish().content, "<");
 }
 
+TEST(ChatFormatTest, ADeeplyNestedConfigIsRefused) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const std::string& text :
+       {R"({"chat_template":[{"name":)" + deep + "}]}",
+        R"({"chat_template":[{"name":"default","template":)" + deep + "}]}",
+        R"({"eos_token":{"content":)" + deep + "}}"}) {
+    try {
+      ChatFormat::Create("", text);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& e) {
+      EXPECT_STREQ(e.what(), "tokenizer_config.json nests deeper than 64 levels.");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hillstar

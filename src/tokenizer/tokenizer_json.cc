@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "formats/json_scan.h"
 #include "hillstar/error.h"
 
 namespace hillstar {
@@ -17,6 +18,7 @@ constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 constexpr size_t kMaxPatterns = 16;
+constexpr size_t kMaxFileBytes = size_t{512} << 20;  // GLM-5.2's has 20 MB
 
 [[noreturn]] void Bad(const std::string& what) {
   throw Error(ErrorCode::kBadFile, "tokenizer.json is damaged: " + what + ".");
@@ -26,12 +28,6 @@ constexpr size_t kMaxPatterns = 16;
   throw Error(
       ErrorCode::kUnsupported,
       "tokenizer.json is not a tokenizer that this program serves (byte-level BPE): " + what + ".");
-}
-
-std::string Quoted(std::string_view name) {
-  std::string out(1, '"');
-  out.append(name).push_back('"');
-  return out;
 }
 
 const Json& Required(const Json& object, const char* name, const std::string& where) {
@@ -248,8 +244,10 @@ void ParseAddedTokens(const Json& tokens, TokenizerSpec* spec) {
 }  // namespace
 
 TokenizerSpec ParseTokenizerJson(std::string_view text) {
-  const Json root = Json::parse(text, nullptr, false);
-  if (root.is_discarded()) Bad("it is no JSON");
+  if (text.empty()) {
+    throw Error(ErrorCode::kNotFound, "The model has no tokenizer.json, or it is empty.");
+  }
+  const Json root = ParseJson(text, "tokenizer.json", kMaxFileBytes);
   if (!root.is_object()) Bad("it is no object");
   if (!Optional(root, "normalizer").is_null()) {
     Unsupported("it has a normalizer: " + root["normalizer"].dump().substr(0, 80));

@@ -363,6 +363,21 @@ TEST(TokenizerTest, DemoModelsPromptsAsTransformersEncodesThem) {
   }
 }
 
+// Code that walks such a document by recursion would run out of stack.
+TEST(TokenizerTest, DeepNestingIsRefused) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const std::string& text :
+       {deep, R"({"normalizer":)" + deep + "}", R"({"model":{"type":)" + deep + "}}"}) {
+    try {
+      Tokenizer::FromJson(text);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kBadFile);
+      EXPECT_STREQ(e.what(), "tokenizer.json nests deeper than 64 levels.");
+    }
+  }
+}
+
 TEST(Utf8StreamTest, EverySplitGivesTheSameText) {
   const std::string text = "aé中🙂z";
   for (size_t first = 0; first <= text.size(); ++first) {

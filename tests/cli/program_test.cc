@@ -303,8 +303,9 @@ TEST_F(Program, ScoreAndEvalReadTheirFiles) {
 
   std::ofstream(folder_ / "names.jsonl") << R"({"skill":"\u001b[2J","prompt":"b","answer":"c"})"
                                          << "\n{\n";
-  ExpectRefused("eval -c 64 " + Path("names.jsonl") + " -m " + model_,
-                Path("names.jsonl") + ", line 2 is damaged: it is not JSON");
+  ExpectRefused(
+      "eval -c 64 " + Path("names.jsonl") + " -m " + model_,
+      Path("names.jsonl") + ", line 2 is not valid JSON: it ends too early, after 1 bytes.");
   std::ofstream(folder_ / "names.jsonl") << R"({"skill":"\u001b[2J","prompt":"b","answer":"c"})";
   const Outcome names = Run("eval -c 64 " + Path("names.jsonl") + " -m " + model_);
   EXPECT_NE(names.out.find("\n\\x1b[2J "), std::string::npos) << names.out;
