@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 

@@ -76,13 +76,11 @@ constexpr OptionSpec kOptions[] = {
     {"stats", 0, &Options::stats, "", "", 0, 0, "", kTalking, nullptr,
      "Prints the number of tokens and the speed after each answer, on standard error."},
     {"raw", 0, &Options::raw, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
-     "Continues PROMPT as it stands instead of answering it. The chat template is left out: no "
-     "<|user|> before PROMPT, no <|assistant|> and <think> after it, no system message. Of what "
-     "the "
-     "template writes only `[gMASK]<sop>` stays, with which every text of the model begins: it is "
-     "put in front where PROMPT does not begin with it. Text such as <|user|> in PROMPT becomes "
-     "the "
-     "control token."},
+     "Continues PROMPT as it stands instead of answering it. The chat template is left out: "
+     "no <|user|> before PROMPT, no <|assistant|> and <think> after it, no system message. "
+     "Of what the template writes only `[gMASK]<sop>` stays, with which every text of the "
+     "model begins: it is put in front where PROMPT does not begin with it. Text such as "
+     "<|user|> in PROMPT becomes the control token."},
     {"ids", 0, &Options::ids, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
      "Prints the ids of the prompt's and the answer's tokens instead of text."},
     {"json", 0, &Options::json, "", "", 0, 0, "", kReporting, nullptr,
@@ -114,9 +112,8 @@ constexpr OptionSpec kOptions[] = {
      "Makes a drawn answer repeatable: the random number for a token depends on the seed and the "
      "token's position only. For `synth`, the seed of the weights."},
     {"stop", 0, &Options::stop, "TEXT", "", 0, 0, "", kTalking, "none",
-     "Ends the answer before TEXT, which cannot be empty. May be given several times; the model's "
-     "own end tokens always "
-     "end it."},
+     "Ends the answer before TEXT, which cannot be empty. May be given several times; the "
+     "model's own end tokens always end it."},
 
     {"oracle", 0, &Options::oracle, "FILE", "", 0, 0, "", Bits({Command::kScore}), "none",
      "Reference outputs: JSON with `cases`, each with prompt_ids, greedy_ids, argmax, margin and "
@@ -178,10 +175,9 @@ constexpr CommandSpec kCommands[] = {
      "~/.local/state/hillstar/chat_history, `~` being the user's home in the password database.",
      "hillstar chat"},
     {Command::kRun, "run", "PROMPT", 1, 1, "print one answer",
-     "Answers PROMPT and writes the answer to standard output as it comes. With - the prompt is "
-     "read from standard input. Ctrl-C stops the answer; what came stays printed, and the exit "
-     "code "
-     "is 130.",
+     "Answers PROMPT and writes the answer to standard output as it comes. With - the prompt "
+     "is read from standard input. Ctrl-C stops the answer; what came stays printed, and the "
+     "exit code is 130.",
      "hillstar run \"What is a river?\""},
     {Command::kScore, "score", "", 0, 0, "compare a model with reference outputs",
      "Runs every case of the reference through the model, teacher-forced, and compares the most "

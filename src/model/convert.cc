@@ -6,6 +6,7 @@
 #include <set>
 #include <vector>
 
+#include "formats/container.h"
 #include "formats/container_checksum.h"
 #include "hillstar/error.h"
 #include "model/container_build.h"
@@ -133,6 +134,11 @@ ConversionPlan PlanConversion(const ConvertJob& job) {
   ConversionPlan plan;
   plan.job = job;
   RefuseUnfinished(job.checkpoint);
+  if (Container::IsContainer(job.checkpoint)) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} is a Hillstar container already; only checkpoints are converted",
+                            job.checkpoint.string()));
+  }
   plan.checkpoint = Checkpoint::Open(job.checkpoint);
   Checkpoint& checkpoint = *plan.checkpoint;
   plan.config = ParseModelConfig(checkpoint.SideFile("config.json"),

@@ -178,6 +178,11 @@ TEST_F(Program, AnUnfinishedConversionIsNamed) {
   }
 }
 
+TEST_F(Program, AContainerIsNotConvertedAgain) {
+  ExpectRefused("convert " + model_ + " " + Path("again"),
+                model_ + " is a Hillstar container already; only checkpoints are converted");
+}
+
 TEST_F(Program, ChatNeedsTheTokensOfItsTemplate) {
   const std::string lacks = CheckpointWith("lacks", [](Json& tokenizer) {
     std::erase_if(tokenizer["added_tokens"].get_ref<Json::array_t&>(),
