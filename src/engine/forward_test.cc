@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <regex>
+#include <nlohmann/json.hpp>
 
 #include "engine/memory_plan.h"
 #include "formats/container_test_files.h"
@@ -20,12 +20,9 @@ namespace {
 using Changes = std::vector<std::pair<std::string, std::string>>;
 
 std::string ConfigWith(const Changes& changes) {
-  std::string config = kTinyConfig;
-  for (const auto& [key, value] : changes) {
-    const std::regex field("\"" + key + "\": (\\[[^\\]]*\\]|[^,}]*)");
-    config = std::regex_replace(config, field, "\"" + key + "\": " + value);
-  }
-  return config;
+  auto config = nlohmann::json::parse(kTinyConfig);
+  for (const auto& [key, value] : changes) config[key] = nlohmann::json::parse(value);
+  return config.dump();
 }
 
 class ForwardTest : public testing::Test {
