@@ -10,7 +10,7 @@
 
 namespace hillstar {
 
-inline constexpr int64_t kPeakChains = 12;  // as many as hide an instruction's latency
-inline constexpr int64_t kPeakProductsPerRound = kPeakChains * 64;
+inline constexpr int kPeakChains = 8;  // enough to hide an instruction's latency, in registers
+inline constexpr int64_t kPeakProductsPerRound = int64_t{kPeakChains} * 64;
 
 }  // namespace hillstar
