@@ -27,25 +27,30 @@ std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size) {
   return ids;
 }
 
+// `beside` has a value before each rate and one after the last, or none.
 BenchRow RowOf(bool is_prefill, int64_t num_tokens, int64_t context_tokens,
-               std::vector<double> rates) {
-  std::sort(rates.begin(), rates.end());
-  const size_t n = rates.size();
-  const double median = n % 2 == 1 ? rates[n / 2] : (rates[n / 2 - 1] + rates[n / 2]) / 2;
-  return {is_prefill, num_tokens, context_tokens, median, rates.front(), rates.back()};
+               const std::vector<double>& rates, std::vector<double> beside) {
+  std::vector<double> shares;
+  for (size_t i = 0; i + 1 < beside.size(); ++i) {
+    shares.push_back(rates[i] / ((beside[i] + beside[i + 1]) / 2));
+  }
+  const auto [lowest, highest] = std::ranges::minmax(rates);
+  const double share = shares.empty() ? 0 : MedianOf(std::move(shares));
+  return {is_prefill, num_tokens, context_tokens, MedianOf(rates),
+          lowest,     highest,    share,          std::move(beside)};
 }
 
 BenchRow MeasurePrefill(Sequence& sequence, std::span<const int32_t> ids, const BenchPlan& plan) {
-  std::vector<double> rates;
+  std::vector<double> rates, beside;
   for (int64_t i = 0; i < plan.repeat; ++i) {
-    if (plan.beside_prefill) plan.beside_prefill();
+    if (plan.beside_prefill) beside.push_back(plan.beside_prefill());
     sequence.Truncate(0);
     const auto start = Clock::now();
     sequence.Append(ids, LogitsMode::kLast);
     rates.push_back(double(ids.size()) / SecondsSince(start));
   }
-  if (plan.beside_prefill) plan.beside_prefill();
-  return RowOf(true, int64_t(ids.size()), 0, std::move(rates));
+  if (plan.beside_prefill) beside.push_back(plan.beside_prefill());
+  return RowOf(true, int64_t(ids.size()), 0, rates, std::move(beside));
 }
 
 BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
@@ -53,9 +58,9 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
   sequence.Truncate(0);
   const auto num_context = int64_t(context.size());
   sequence.Append(context, LogitsMode::kLast);
-  std::vector<double> rates;
+  std::vector<double> rates, beside;
   for (int64_t i = 0; i < plan.repeat; ++i) {
-    if (plan.beside_decode) plan.beside_decode();
+    if (plan.beside_decode) beside.push_back(plan.beside_decode());
     sequence.Truncate(num_context - 1);
     int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
     const auto start = Clock::now();
@@ -64,8 +69,8 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
     }
     rates.push_back(double(plan.decode_tokens) / SecondsSince(start));
   }
-  if (plan.beside_decode) plan.beside_decode();
-  return RowOf(false, plan.decode_tokens, num_context, std::move(rates));
+  if (plan.beside_decode) beside.push_back(plan.beside_decode());
+  return RowOf(false, plan.decode_tokens, num_context, rates, std::move(beside));
 }
 
 void CheckLengths(const Engine& engine, const BenchPlan& plan) {
@@ -85,6 +90,12 @@ void CheckLengths(const Engine& engine, const BenchPlan& plan) {
 }
 
 }  // namespace
+
+double MedianOf(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
 
 std::vector<int64_t> ParseTokenCounts(const char* option_name, const std::string& list,
                                       int64_t least) {

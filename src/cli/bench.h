@@ -15,9 +15,9 @@ struct BenchPlan {
   std::vector<int64_t> context_tokens;  // tokens before the decoded ones
   int64_t decode_tokens = 128;
   int64_t repeat = 5;
-  // Called before each measurement of prefill or decode and after the last, or empty: what is
-  // measured there is measured in the same minutes.
-  std::function<void()> beside_prefill, beside_decode;
+  // Called before each measurement of prefill or decode and after the last, or empty: what the
+  // machine does at most in a second at that moment, in the unit of the bound.
+  std::function<double()> beside_prefill, beside_decode;
 };
 
 struct BenchRow {
@@ -26,10 +26,17 @@ struct BenchRow {
   int64_t context_tokens;  // before them, as the plan has it: 0 stands for the one to begin with
   double median_rate;      // tokens a second
   double lowest_rate, highest_rate;
+  // Tokens for each unit that the machine could do: the median over the measurements, each against
+  // the mean of what was measured just before and after it; 0 where nothing was.
+  double tokens_per_unit;
+  std::vector<double> beside;  // what was measured there
 };
 
 // Tokens that MeasureSpeed computes unmeasured at first, where the context holds as many.
 inline constexpr int64_t kWarmUpTokens = 64;
+
+// REQUIRES at least one value.
+double MedianOf(std::vector<double> values);
 
 // "128,512" as numbers >= `least`. Errors: kUsage naming the option and the entry.
 std::vector<int64_t> ParseTokenCounts(const char* option_name, const std::string& list,

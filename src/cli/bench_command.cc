@@ -29,11 +29,14 @@ struct Measured {
   double bytes_per_token = 0;
   double peak_products = 0;  // of two bytes a second
 
-  // Tokens a second at which the weights alone could be read (decode), or the products of bytes
-  // alone could be done (prefill).
-  double Bound(const Engine& engine, const BenchRow& row) const {
-    if (!row.is_prefill) return bandwidth / bytes_per_token;
-    return double(row.num_tokens) * peak_products / engine.prompt_products(row.num_tokens);
+  // Share of the speed at which the weights alone could be read (decode), or the products of bytes
+  // alone be done (prefill).
+  double ShareOfBound(const Engine& engine, const BenchRow& row) const {
+    if (row.is_prefill) {
+      return row.tokens_per_unit * engine.prompt_products(row.num_tokens) / double(row.num_tokens);
+    }
+    const bool is_beside = row.tokens_per_unit > 0;
+    return bytes_per_token * (is_beside ? row.tokens_per_unit : row.median_rate / bandwidth);
   }
 };
 
@@ -47,19 +50,19 @@ void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
   fmt::print("{}: weights {}, {}, {}\n", model.folder, engine.weight_summary(),
              CountText(engine.num_threads(), "thread"), engine.simd_level());
-  fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>22}\n", "", "tokens", "after", "tok/s",
+  fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>16}\n", "", "tokens", "after", "tok/s",
              "lowest to highest", "share of bound");
   for (const BenchRow& row : m.rows) {
-    const double bound = m.Bound(engine, row);
-    fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>22}\n",
+    fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>16}\n",
                row.is_prefill ? "prefill" : "decode", row.num_tokens, row.context_tokens,
                row.median_rate, fmt::format("{:.1f} to {:.1f}", row.lowest_rate, row.highest_rate),
-               fmt::format("{:.1f} % of {:.1f}", 100 * row.median_rate / bound, bound));
+               fmt::format("{:.1f} %", 100 * m.ShareOfBound(engine, row)));
   }
   fmt::print(
-      "bound of decode: {:.1f} GB/s of memory, {} of weights a token; of prefill: {:.0f} billion "
-      "products of bytes a second\n",
-      m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.peak_products / 1e9);
+      "bound of decode: {:.1f} GB/s of memory, {} of weights a token, {:.1f} tok/s; of prefill: "
+      "{:.0f} billion products of bytes a second\n",
+      m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token,
+      m.peak_products / 1e9);
   fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
              m.load_seconds, m.load_bytes / m.load_seconds / 1e9);
   fmt::print("peak memory {}; predicted for {} tokens {} ({:+.1f} %), for the context of {} {}\n",
@@ -83,7 +86,7 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
                {"tokens_per_second", row.median_rate},
                {"lowest", row.lowest_rate},
                {"highest", row.highest_rate},
-               {"bound", m.Bound(engine, row)}};
+               {"share_of_bound", m.ShareOfBound(engine, row)}};
     json["rows"].push_back(std::move(entry));
   }
   json["read_bandwidth_bytes_per_second"] = m.bandwidth;
@@ -99,9 +102,13 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
   fmt::print("{}\n", json.dump(2));
 }
 
-double Median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + int64_t(values.size() / 2));
-  return values[values.size() / 2];
+// What was measured beside the rows of prefill or decode.
+std::vector<double> Beside(const std::vector<BenchRow>& rows, bool is_prefill) {
+  std::vector<double> all;
+  for (const BenchRow& row : rows) {
+    if (row.is_prefill == is_prefill) all.insert(all.end(), row.beside.begin(), row.beside.end());
+  }
+  return all;
 }
 
 }  // namespace
@@ -119,12 +126,11 @@ int BenchCommand(const Options& options) {
   m.load_bytes = double(memory.dense_weights + memory.experts);
   m.bytes_per_token = double(model.engine->weight_bytes_per_token());
   // Large weights are read between the measurements of decode, so that both meet the same machine.
-  std::vector<double> passes, peaks;
-  plan.beside_prefill = [&] { peaks.push_back(model.engine->MeasurePeakProducts()); };
+  plan.beside_prefill = [&] { return model.engine->MeasurePeakProducts(); };
   const auto weights = WeightsToRead(model.engine->weight_memory());
   if (!weights.empty()) {
     plan.beside_decode = [&] {
-      passes.push_back(MeasureReadBandwidth(model.engine->num_threads(), weights, 1));
+      return MeasureReadBandwidth(model.engine->num_threads(), weights, 1);
     };
   }
   {
@@ -141,9 +147,10 @@ int BenchCommand(const Options& options) {
   EngineOptions as_used = EngineOptionsFrom(options, model.folder, /*load_mtp=*/false);
   as_used.context_tokens = m.longest_tokens;
   m.predicted_bytes = PredictMemory(as_used).total();
+  const std::vector<double> passes = Beside(m.rows, false), peaks = Beside(m.rows, true);
   m.bandwidth =
-      passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : Median(passes);
-  m.peak_products = Median(peaks);
+      passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : MedianOf(passes);
+  m.peak_products = MedianOf(peaks);
   if (options.json) {
     PrintJson(model, m);
   } else {

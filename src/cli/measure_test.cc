@@ -254,7 +254,13 @@ TEST(Eval, RefusesDamagedRowsByLine) {
 TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
   FakeEngine engine(CountingModel(), /*context_tokens=*/100);
   int beside_prefill = 0, beside_decode = 0;
-  BenchPlan plan{{16, 32}, {0, 64}, 8, 3, [&] { ++beside_prefill; }, [&] { ++beside_decode; }};
+  const auto count = [](int* calls) { return double(++*calls); };
+  BenchPlan plan{{16, 32},
+                 {0, 64},
+                 8,
+                 3,
+                 [&] { return count(&beside_prefill); },
+                 [&] { return count(&beside_decode); }};
   const auto rows = MeasureSpeed(engine, plan, {});
   ASSERT_EQ(rows.size(), 4u);
   EXPECT_TRUE(rows[0].is_prefill);
@@ -269,6 +275,11 @@ TEST(Bench, MeasuresEachLengthAndRefusesWhatPassesTheContext) {
   }
   EXPECT_EQ(beside_prefill, 2 * (3 + 1));
   EXPECT_EQ(beside_decode, 2 * (3 + 1));
+  EXPECT_EQ(rows[1].beside, (std::vector<double>{5, 6, 7, 8}));
+  EXPECT_GT(rows[1].tokens_per_unit, rows[1].lowest_rate / 8);
+  EXPECT_LT(rows[1].tokens_per_unit, rows[1].highest_rate / 5);
+  EXPECT_EQ(MedianOf({3, 1, 2}), 2);
+  EXPECT_EQ(MedianOf({4, 1, 3, 2}), 2.5);
   plan.context_tokens = {95};
   EXPECT_THROW(MeasureSpeed(engine, plan, {}), Error);
 }
