@@ -83,8 +83,8 @@ void ForwardPass::SelectKeys(int64_t layer) {
 // Attention over the selected keys, then out of the latent space and back to the residual's width.
 void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t layer) {
   const int64_t heads = c_.num_heads;
-  ops_.Attend(step_, w_.queries, heads, row_layout_, LatentPages(layer), w_.selection, w_.latents);
-  ops_.Quantise(w_.latents, num_tokens() * heads, w_.latent_planes, {heads});
+  ops_.Attend(step_, w_.queries, heads, row_layout_, LatentPages(layer), w_.selection,
+              w_.latent_planes);
   LinearByHead(attention.v_absorb, c_.v_dim, w_.latent_planes, w_.values);
   ops_.Quantise(w_.values, num_tokens(), w_.value_planes);
   ops_.Linear(std::array{Matrix(attention.o, w_.value_planes, w_.out)});

@@ -26,7 +26,7 @@ struct Workspace {
   float* kv = nullptr;             // [T, L + rope]
   float* q = nullptr;              // [T, H * (nope + rope)]
   ActivationPlanes nope_planes;    // [T * H, nope]
-  float* latents = nullptr;        // [T, H, L]: queries, then results
+  float* latents = nullptr;        // [T, H, L]: queries in the latent space
   ActivationPlanes latent_planes;  // [T * H, L]
   AttentionQueries queries;
   float* values = nullptr;  // [T, H * v]

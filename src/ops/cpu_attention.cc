@@ -25,7 +25,7 @@ class CpuAttention {
 
   CpuAttention(CpuOps& ops, const StepTokens& step, const AttentionQueries& queries,
                int64_t num_heads, const KvRowLayout& layout, TokenPages pages,
-               const Selection& selection, float* out)
+               const Selection& selection, const ActivationPlanes& out)
       : ops_(ops),
         step_(step),
         queries_(queries),
@@ -78,17 +78,22 @@ class CpuAttention {
                worker);
     });
     const int64_t merges = (end - first) * num_heads_;
-    ops_.pool_.Run(CeilDiv(merges, kMergesPerPiece), [&](int64_t piece, int) {
+    ops_.pool_.Run(CeilDiv(merges, kMergesPerPiece), [&](int64_t piece, int worker) {
       const int64_t last = std::min(merges, (piece + 1) * kMergesPerPiece);
-      for (int64_t i = piece * kMergesPerPiece; i < last; ++i) Merge(first, i);
+      for (int64_t i = piece * kMergesPerPiece; i < last; ++i) Merge(first, i, worker);
     });
   }
 
-  void Merge(int64_t first_token, int64_t i) {
+  // Merges the splits of one head and quantises the result while it is in a cache.
+  void Merge(int64_t first_token, int64_t i, int worker) {
     const int64_t t = first_token + i / num_heads_, h = i % num_heads_;
+    float* latent =
+        reinterpret_cast<float*>(ops_.Scratch(worker, size_t(layout_.latent) * sizeof(float)));
     ops_.kernels_.merge_splits({&partials_[size_t(first_partial_[size_t(t - first_token)] + h)],
-                                num_heads_, NumSplits(t), layout_.latent,
-                                out_ + (t * num_heads_ + h) * layout_.latent});
+                                num_heads_, NumSplits(t), layout_.latent, latent});
+    if (!ops_.kernels_.quantise_groups({latent, out_.FromRow(t * num_heads_ + h)})) {
+      ops_.NoteBad(t);
+    }
   }
 
   // partials_[first_partial_[t] + split * heads + head].
@@ -153,7 +158,7 @@ class CpuAttention {
   const KvRowLayout& layout_;
   TokenPages pages_;
   const Selection& selection_;
-  float* out_;
+  const ActivationPlanes& out_;
   int64_t round_first_ = 0;
   std::vector<int64_t>& first_partial_;
   std::vector<AttentionPartial>& partials_;
@@ -168,7 +173,7 @@ size_t CpuOps::PartialBytes(const Limits& limits) {
 
 void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
                     const KvRowLayout& layout, TokenPages pages, const Selection& selection,
-                    float* out) {
+                    const ActivationPlanes& out) {
   CpuAttention(*this, step, queries, num_heads, layout, pages, selection, out).Run();
 }
 

@@ -52,7 +52,7 @@ class CpuOps : public Ops {
               const IndexKeyLayout& layout, TokenPages pages, const Selection& selection) override;
   void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
               const KvRowLayout& layout, TokenPages pages, const Selection& selection,
-              float* out) override;
+              const ActivationPlanes& out) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
   void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) override;
   void Finish() override {}

@@ -164,10 +164,10 @@ class Ops : public WorkspaceMemory {
   virtual void Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
                       const IndexKeyLayout& layout, TokenPages pages,
                       const Selection& selection) = 0;
-  // out f32 [T, heads, latent].
+  // Attends; the latents of each token and head, f32 [T * heads, latent], go into planes at once.
   virtual void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
                       const KvRowLayout& layout, TokenPages pages, const Selection& selection,
-                      float* out) = 0;
+                      const ActivationPlanes& out) = 0;
   // The router's choice for every token: experts int32 [T, k], weights f32 [T, k].
   virtual void Choose(const RouterChoice& first_token, int64_t num_tokens) = 0;
   // x[t] += sum of weights[t, r] * rows[slots[t, r]] + shared[t]; see WeightedSumSlice.
