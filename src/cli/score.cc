@@ -71,8 +71,8 @@ OracleCase ParseCase(const Json& object, size_t index) {
   c.mtp_argmax = IdsOf(object, "mtp_argmax", where);
   c.mtp_margin = ListOf<double>(object, "mtp_margin", where);
   for (const auto& pair : ListOf<std::vector<double>>(object, "top_logits", where)) {
-    if (pair.size() == 2 && pair[0] >= 0 && pair[0] <= INT32_MAX)
-      c.top_logits.push_back({int32_t(pair[0]), pair[1]});
+    if (pair.size() != 2 || pair[0] < 0 || pair[0] > INT32_MAX) continue;
+    c.top_logits.push_back({int32_t(pair[0]), pair[1]});
   }
   CheckLength(where, "argmax", c.argmax.size(), c.ids.size());
   CheckLength(where, "margin", c.margin.size(), c.ids.size());

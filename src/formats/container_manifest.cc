@@ -204,7 +204,7 @@ void CheckTensors(const ContainerManifest& manifest, std::string_view name) {
                               tensor->name, tensor->offset, manifest.dense_file, before, end,
                               tensor->offset < end ? "an overlap" : "a hole"));
     }
-    end = RoundUpToPage(tensor->offset + tensor->num_bytes);
+    end = WholePages(tensor->offset + tensor->num_bytes);
     before = tensor->name;
   }
   if (manifest.dense_bytes != end) {
@@ -413,7 +413,7 @@ void LayOut(ContainerManifest* manifest) {
   for (ContainerTensor& tensor : manifest->tensors) {
     tensor.num_bytes = MatrixBytes(tensor.format, tensor.rows, tensor.cols);
     tensor.offset = offset;
-    offset = RoundUpToPage(offset + tensor.num_bytes);
+    offset = WholePages(offset + tensor.num_bytes);
   }
   manifest->dense_bytes = offset;
   for (ContainerExperts& experts : manifest->experts) {

@@ -56,9 +56,6 @@ std::string ContainerIdentity(const ContainerManifest& manifest);
 
 // "experts-003.bin".
 std::string ExpertFileName(int64_t layer);
-constexpr uint64_t RoundUpToPage(uint64_t num_bytes) {
-  return (num_bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
 inline bool IsPageAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % kPageBytes == 0;
 }

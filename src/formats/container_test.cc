@@ -76,7 +76,7 @@ TEST(ContainerReads, LargeReadsPastThePageCacheAreTheSame) {
   ASSERT_GT(total, uint64_t{16} << 20);
   const auto aligned = [](uint64_t size) {
     return std::unique_ptr<uint8_t, void (*)(void*)>(
-        static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, RoundUpToPage(size))), std::free);
+        static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, WholePages(size))), std::free);
   };
   const auto images = aligned(total);
   container->ReadExperts(layer, 0, 7, images.get());

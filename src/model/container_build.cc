@@ -27,7 +27,7 @@ class PageBuffer {
  public:
   uint8_t* Reserve(size_t num_bytes) {
     if (num_bytes > capacity_) {
-      capacity_ = RoundUpToPage(num_bytes);
+      capacity_ = WholePages(num_bytes);
       data_.reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, capacity_)));
       if (!data_) {
         throw Error(ErrorCode::kBudget,

@@ -134,19 +134,20 @@ SIMD_INLINE I32 AbsBits(F32 a) {
   SIMD_BOTH(I32, _mm256_and_si256(_mm256_castps_si256(a.v[h]), _mm256_set1_epi32(0x7fffffff)));
 }
 SIMD_INLINE I32 MaxInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_max_epi32(a.v[h], b.v[h])); }
+// All lanes folded into one by an operation whose order does not matter.
+template <typename Op>
+SIMD_INLINE int32_t FoldLanes(I32 a, const Op& op) {
+  __m256i r = op(a.v[0], a.v[1]);
+  r = op(r, _mm256_permute2x128_si256(r, r, 1));
+  r = op(r, _mm256_shuffle_epi32(r, 0x4e));
+  r = op(r, _mm256_shuffle_epi32(r, 0xb1));
+  return _mm256_cvtsi256_si32(r);
+}
 SIMD_INLINE int32_t LargestInt(I32 a) {
-  __m256i m = _mm256_max_epi32(a.v[0], a.v[1]);
-  m = _mm256_max_epi32(m, _mm256_permute2x128_si256(m, m, 1));
-  m = _mm256_max_epi32(m, _mm256_shuffle_epi32(m, 0x4e));
-  m = _mm256_max_epi32(m, _mm256_shuffle_epi32(m, 0xb1));
-  return _mm256_cvtsi256_si32(m);
+  return FoldLanes(a, [](__m256i x, __m256i y) { return _mm256_max_epi32(x, y); });
 }
 SIMD_INLINE int32_t SumLanes(I32 a) {
-  __m256i s = _mm256_add_epi32(a.v[0], a.v[1]);
-  s = _mm256_add_epi32(s, _mm256_permute2x128_si256(s, s, 1));
-  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0x4e));
-  s = _mm256_add_epi32(s, _mm256_shuffle_epi32(s, 0xb1));
-  return _mm256_cvtsi256_si32(s);
+  return FoldLanes(a, [](__m256i x, __m256i y) { return _mm256_add_epi32(x, y); });
 }
 SIMD_INLINE float TreeSum(F32 a) {
   const __m256 eight = _mm256_add_ps(a.v[0], a.v[1]);

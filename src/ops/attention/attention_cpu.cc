@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "ops/attention/chunk_panels.h"
 #include "ops/kernels.h"
 #include "ops/plane_dots.h"
@@ -8,11 +10,6 @@ namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
 constexpr int64_t kKeyVectors = kChunkKeys / kLanes;
-
-template <int kCount>
-struct HeadCount {
-  static constexpr int value = kCount;
-};
 
 // What one head of one query keeps while a chunk is in work.
 struct alignas(64) HeadChunk {
@@ -111,15 +108,16 @@ SIMD_INLINE void AddValues(const uint8_t* panel, int64_t at, int64_t n, bool fir
   }
 }
 
-// Calls fn(HeadCount<n>, query, first of n heads) for all heads of all
-// queries that see a key from `first_key` on.
+// Calls fn(n as an integral_constant, query, first of n heads) for all heads of all queries that
+// see a key from `first_key` on.
 template <typename Fn>
 SIMD_INLINE void ForHeads(const AttentionSplit& s, int64_t first_key, const Fn& fn) {
   for (int64_t i = 0; i < s.num_queries; ++i) {
     if (s.queries[i].num_keys <= first_key) continue;
     int64_t h = 0;
-    for (; h + kDotHeads <= s.num_heads; h += kDotHeads) fn(HeadCount<kDotHeads>(), i, h);
-    for (; h < s.num_heads; ++h) fn(HeadCount<1>(), i, h);
+    for (; h + kDotHeads <= s.num_heads; h += kDotHeads)
+      fn(std::integral_constant<int, kDotHeads>(), i, h);
+    for (; h < s.num_heads; ++h) fn(std::integral_constant<int, 1>(), i, h);
   }
 }
 
