@@ -37,7 +37,7 @@ struct Shared {
   ModelWeights weights;
   std::unique_ptr<CpuOps> ops;
   std::unique_ptr<ForwardPass> forward;
-  KvShape kv_shape;
+  std::unique_ptr<PagePool> pages;
   std::vector<float> logits;
   ResidualTap tap;
 
@@ -78,7 +78,7 @@ MtpToken Largest(std::span<const float> logits) {
 class EngineSequence : public Sequence {
  public:
   EngineSequence(Shared& shared, bool keep_hidden)
-      : s_(shared), kv_(shared.kv_shape, shared.budget), keep_hidden_(keep_hidden) {}
+      : s_(shared), kv_(*shared.pages), keep_hidden_(keep_hidden) {}
 
   int64_t num_tokens() const override { return int64_t(ids_.size()); }
   std::span<const int32_t> ids() const override { return ids_; }
@@ -224,8 +224,10 @@ class CpuEngine : public Engine {
 
     s_.weights = LoadWeights(*source, s_.budget, s_.sizes.num_threads, progress);
     s_.ops = std::make_unique<CpuOps>(kernels, s_.sizes.num_threads, s_.budget);
-    s_.kv_shape = KvShapeOf(*source);
-    s_.ops->Prepare(OpsLimits(s_.config, s_.kv_shape, s_.sizes));
+    const KvShape shape = KvShapeOf(*source);
+    s_.pages =
+        std::make_unique<PagePool>(shape, s_.budget, 2 * KvShape::PagesOf(s_.sizes.context_tokens));
+    s_.ops->Prepare(OpsLimits(s_.config, shape, s_.sizes));
     s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
                                                s_.sizes.prefill_chunk, s_.sizes.context_tokens);
   }

@@ -54,6 +54,7 @@ class ForwardTest : public testing::Test {
         int64_t context = kLongest)
         : ops(kernels, threads, budget),
           shape(test.shape_),
+          pages(shape, budget, 64),
           forward(Prepared(test, max_tokens, context), test.weights_, ops, max_tokens, context) {}
 
     const ModelConfig& Prepared(const ForwardTest& test, int64_t max_tokens, int64_t context) {
@@ -63,13 +64,14 @@ class ForwardTest : public testing::Test {
     MemoryBudget budget;
     CpuOps ops;
     KvShape shape;
+    PagePool pages;
     ForwardPass forward;
   };
 
   std::vector<float> Alone(const CpuKernels& kernels, int threads, int64_t chunk,
                            const std::vector<int32_t>& ids) const {
     Run run(*this, kernels, threads, chunk);
-    SequenceKv kv(run.shape, run.budget);
+    SequenceKv kv(run.pages);
     kv.Reserve(int64_t(ids.size()));
     std::vector<float> logits(ids.size() * size_t(config_.vocab_size));
     for (size_t at = 0; at < ids.size(); at += size_t(chunk)) {
@@ -91,7 +93,7 @@ class ForwardTest : public testing::Test {
     Run run(*this, kernels, threads, 128);
     std::vector<std::unique_ptr<SequenceKv>> kv;
     for (const auto& ids : sequences_) {
-      kv.push_back(std::make_unique<SequenceKv>(run.shape, run.budget));
+      kv.push_back(std::make_unique<SequenceKv>(run.pages));
       kv.back()->Reserve(int64_t(ids.size()));
     }
     const auto vocab = size_t(config_.vocab_size);
@@ -200,7 +202,7 @@ TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
   std::vector<float> want;
   for (const CpuKernels* kernels : {&ChooseKernels("reference"), &ChooseKernels("auto")}) {
     Run run(*this, *kernels, 2, kChunk, kContext);
-    SequenceKv kv(run.shape, run.budget);
+    SequenceKv kv(run.pages);
     kv.Reserve(kContext);
     std::vector<float> logits(size_t(config_.vocab_size));
     for (int64_t at = 0; at < kContext; at += kChunk) {
@@ -229,7 +231,7 @@ TEST_F(ForwardTest, ARouterTapCanTakeTheOtherExpert) {
   const auto logits_with = [&](const RouterTap& tap) {
     Run run(*this, ChooseKernels("auto"), 2, kLongest);
     run.forward.SetRouterTap(tap);
-    SequenceKv kv(run.shape, run.budget);
+    SequenceKv kv(run.pages);
     kv.Reserve(int64_t(ids.size()));
     std::vector<BatchToken> tokens;
     for (size_t i = 0; i < ids.size(); ++i) tokens.push_back({ids[i], int64_t(i), &kv});

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hillstar/engine.h"
-#include "kv/sequence_kv.h"
+#include "kv/kv_shape.h"
 #include "model/weights.h"
 #include "ops/ops.h"
 

@@ -44,16 +44,21 @@ struct IndexKeyLayout {
   constexpr int64_t page_bytes() const { return panel_bytes() * (kPageTokens / kIndexPanelTokens); }
 };
 
-// A layer's pages of one sequence; row p lies in page p / 64. A view.
-struct PageTable {
-  uint8_t* const* pages = nullptr;
+// Names a page's memory in the pool; the same id holds the same 64 tokens in every layer.
+using PageId = int32_t;
 
+// One layer's pages of one sequence; row p lies in page p / 64. A view.
+struct PageTable {
+  const PageId* ids = nullptr;       // [pages of the sequence], one list for all layers
+  uint8_t* const* memory = nullptr;  // [page id]: where the page's bytes of all layers begin
+  int64_t offset = 0;                // of the layer's bytes in them
+
+  uint8_t* page(int64_t pos) const { return memory[ids[pos / kPageTokens]] + offset; }
   uint8_t* row(const KvRowLayout& layout, int64_t pos) const {
-    return pages[pos / kPageTokens] + (pos % kPageTokens) * layout.row_bytes();
+    return page(pos) + (pos % kPageTokens) * layout.row_bytes();
   }
   uint8_t* panel(const IndexKeyLayout& layout, int64_t pos) const {
-    return pages[pos / kPageTokens] +
-           (pos % kPageTokens) / kIndexPanelTokens * layout.panel_bytes();
+    return page(pos) + (pos % kPageTokens) / kIndexPanelTokens * layout.panel_bytes();
   }
 };
 

@@ -113,7 +113,7 @@ class CpuAttention {
   }
 
   bool SameList(int64_t a, int64_t b) const {
-    return IsDense(a) && IsDense(b) && pages_[size_t(a)].pages == pages_[size_t(b)].pages &&
+    return IsDense(a) && IsDense(b) && pages_[size_t(a)].ids == pages_[size_t(b)].ids &&
            step_.positions[a] < step_.positions[b];
   }
 

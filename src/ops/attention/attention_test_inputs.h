@@ -21,7 +21,7 @@ class AttentionInputs {
       memory_.emplace_back(static_cast<size_t>(layout_.page_bytes()), uint8_t{0x5a});
     }
     for (auto& page : memory_) pages_.push_back(page.data());
-    std::reverse(pages_.begin(), pages_.end());
+    for (size_t p = pages_.size(); p > 0; --p) page_ids_.push_back(PageId(p - 1));
   }
 
   // `spread` multiplies the scores: small ones give a flat softmax, large ones a peaked one.
@@ -61,7 +61,7 @@ class AttentionInputs {
 
   const KvRowLayout& layout() const { return layout_; }
   int64_t heads() const { return heads_; }
-  PageTable pages() const { return PageTable{pages_.data()}; }
+  PageTable pages() const { return {page_ids_.data(), pages_.data(), 0}; }
   uint8_t* row(int64_t pos) const { return pages().row(layout_, pos); }
   AttentionQuery Query(int64_t query, int64_t num_keys, AttentionPartial* out) const {
     const int64_t first = query * heads_;
@@ -106,6 +106,7 @@ class AttentionInputs {
   int64_t heads_, num_keys_;
   std::vector<AlignedVector<uint8_t>> memory_;
   std::vector<uint8_t*> pages_;
+  std::vector<PageId> page_ids_;
   AlignedVector<int8_t> q_hi_, q_lo_;
   AlignedVector<float> latent_scale_, rope_scale_;
 };

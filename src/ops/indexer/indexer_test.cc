@@ -24,18 +24,20 @@ class IndexInputs {
       memory_.emplace_back(static_cast<size_t>(layout_.page_bytes()), uint8_t{0x5a});
     }
     for (auto& page : memory_) pages_.push_back(page.data());
-    std::reverse(pages_.begin(), pages_.end());
+    for (size_t p = pages_.size(); p > 0; --p) page_ids_.push_back(PageId(p - 1));
     q_hi_.resize(static_cast<size_t>(dim * num_heads));
     q_lo_.resize(q_hi_.size());
     q_scale_.resize(static_cast<size_t>(num_heads));
     w_.resize(q_scale_.size());
   }
 
+  PageTable pages() const { return {page_ids_.data(), pages_.data(), 0}; }
+
   void Fill(ValueKind kind) {
     for (int64_t pos = 0; pos < num_keys_; ++pos) {
       std::vector<int8_t> hi(static_cast<size_t>(layout_.dim)), lo(hi.size());
       const float scale = Quantise(kind, hi.data(), lo.data());
-      StoreIndexKey(layout_, PageTable{pages_.data()}, pos, hi.data(), lo.data(), scale);
+      StoreIndexKey(layout_, pages(), pos, hi.data(), lo.data(), scale);
     }
     for (int64_t h = 0; h < num_heads_; ++h) {
       const float scale = Quantise(kind, &q_hi_[At(h)], &q_lo_[At(h)]);
@@ -47,7 +49,7 @@ class IndexInputs {
     const size_t dim = static_cast<size_t>(layout_.dim);
     const std::vector<int8_t> keys(dim, key);
     for (int64_t pos = 0; pos < num_keys_; ++pos) {
-      StoreIndexKey(layout_, PageTable{pages_.data()}, pos, keys.data(), keys.data(), 1.0f);
+      StoreIndexKey(layout_, pages(), pos, keys.data(), keys.data(), 1.0f);
     }
     std::fill(q_hi_.begin(), q_hi_.end(), q);
     std::fill(q_lo_.begin(), q_lo_.end(), q);
@@ -58,7 +60,7 @@ class IndexInputs {
   IndexScoreSlice Slice(float* scores) const {
     IndexScoreSlice s;
     s.layout = layout_;
-    s.pages.pages = pages_.data();
+    s.pages = pages();
     s.q_hi = q_hi_.data();
     s.q_lo = q_lo_.data();
     s.q_scale = q_scale_.data();
@@ -74,7 +76,7 @@ class IndexInputs {
 
   // The score in double precision, and the bound on the reference's error (see the test).
   double Exact(int64_t pos, double* bound) const {
-    const uint8_t* panel = PageTable{pages_.data()}.panel(layout_, pos);
+    const uint8_t* panel = pages().panel(layout_, pos);
     const int64_t lane = pos % kIndexPanelTokens;
     float key_scale;
     std::memcpy(&key_scale, panel + 2 * layout_.plane_bytes() + 4 * lane, sizeof key_scale);
@@ -111,6 +113,7 @@ class IndexInputs {
   int64_t num_heads_, num_keys_;
   std::vector<AlignedVector<uint8_t>> memory_;
   std::vector<uint8_t*> pages_;
+  std::vector<PageId> page_ids_;
   AlignedVector<int8_t> q_hi_, q_lo_;
   AlignedVector<float> q_scale_, w_;
 };

@@ -1,0 +1,71 @@
+// The pages of all sequences: memory for the rows of 64 tokens in every layer, counted by
+// references. Used by one thread at a time; while a step runs, many threads read pages and each row
+// is written by one.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "device/host_memory.h"
+#include "kv/kv_shape.h"
+
+namespace hillstar {
+
+class PagePool {
+ public:
+  // Takes no memory yet. `budget` outlives the object. REQUIRES max_pages >= 1.
+  PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages);
+
+  const KvShape& shape() const { return shape_; }
+  int64_t max_pages() const { return max_pages_; }
+  // Pages that nobody refers to, whether their memory was ever taken or not.
+  int64_t num_free() const { return max_pages_ - num_used_; }
+  int64_t num_used() const { return num_used_; }
+  // Memory that was taken so far; pages that become free keep theirs for the next taker.
+  uint64_t allocated_bytes() const {
+    return uint64_t(buffers_.size() / 2) * uint64_t(shape_.page_bytes());
+  }
+
+  // A free page with one reference; its rows hold what the last user left.
+  // Errors: kBudget if the system has no memory. REQUIRES num_free() > 0.
+  PageId Take();
+  void AddReference(PageId page);
+  // The page is free once its last reference is gone.
+  void Release(PageId page);
+  int64_t num_references(PageId page) const { return references_[size_t(page)]; }
+
+  // Copies all rows of all layers. REQUIRES that nobody else refers to `to`.
+  void CopyPage(PageId from, PageId to);
+
+  // Of the pages `ids`. REQUIRES shape().has_index_keys[layer] for index keys.
+  PageTable latents(const PageId* ids, int64_t layer) const {
+    return {ids, latent_memory_.data(), shape_.row.page_bytes() * layer};
+  }
+  PageTable index_keys(const PageId* ids, int64_t layer) const {
+    return {ids, index_memory_.data(), index_offset_[size_t(layer)]};
+  }
+  // A page's bytes of all layers.
+  std::span<uint8_t> latent_bytes(PageId page) const {
+    return {latent_memory_[size_t(page)], size_t(shape_.latent_page_bytes())};
+  }
+  std::span<uint8_t> index_bytes(PageId page) const {
+    return {index_memory_[size_t(page)], size_t(shape_.index_page_bytes())};
+  }
+
+ private:
+  void Allocate();
+
+  const KvShape shape_;
+  MemoryBudget& budget_;
+  const int64_t max_pages_;
+  int64_t num_used_ = 0;
+  std::vector<HostBuffer> buffers_;      // latents and index keys of each page
+  std::vector<uint8_t*> latent_memory_;  // [max_pages]
+  std::vector<uint8_t*> index_memory_;   // [max_pages]
+  std::vector<int64_t> index_offset_;    // [layer] in a page's index keys
+  std::vector<int32_t> references_;      // [max_pages]
+  std::vector<PageId> free_;             // with memory
+};
+
+}  // namespace hillstar
