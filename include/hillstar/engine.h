@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 namespace hillstar {
 
 class ChatFormat;
+struct KvShape;
 class Tokenizer;
 struct ModelConfig;
 
@@ -27,8 +29,12 @@ struct EngineOptions {
   int64_t prefill_chunk = 512;  // tokens of a prompt computed in one step
   std::string weights = "w15";  // weights of a checkpoint that is opened unconverted: w15, w8, w4,
                                 // pocket (experts w4, the rest w8)
-  bool load_mtp = true;         // load the MTP layer where the model has one
-  bool for_chat = false;        // refuse a model that its own chat template cannot talk to
+  std::string attention = "auto";  // auto, dense, sparse, full-list: AttentionMode
+  int64_t max_sequences = 1;       // that take part in one step, at most 512
+  uint64_t kv_bytes = 0;           // pages of all sequences; 0: as kv_tokens says
+  int64_t kv_tokens = 0;           // likewise in tokens; 0: context_tokens
+  bool load_mtp = true;            // load the MTP layer where the model has one
+  bool for_chat = false;           // refuse a model that its own chat template cannot talk to
 };
 
 // Progress of a long operation: bytes done and in all. May be empty.
@@ -38,7 +44,7 @@ using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 struct MemoryPlan {
   uint64_t dense_weights = 0;
   uint64_t experts = 0;
-  uint64_t latent_kv = 0;   // one sequence of context_tokens
+  uint64_t latent_kv = 0;   // of all pages
   uint64_t index_keys = 0;  // likewise
   uint64_t workspace = 0;
   uint64_t program = 0;  // code, tokenizer, threads: an allowance
@@ -66,6 +72,16 @@ struct MtpToken {
   float margin = 0;  // its logit minus the next largest
 };
 
+// How a sequence is made.
+struct SequenceOptions {
+  bool keep_hidden = false;     // for MtpArgmax; such a sequence shares no pages
+  bool shares_prefixes = true;  // its full pages are offered to others, AdoptPrefix takes theirs
+};
+
+// Fills a page's rows of all layers: the bytes of its latents, then of its index keys.
+using ReadPageFn =
+    std::function<void(int64_t page, std::span<uint8_t> latents, std::span<uint8_t> index_keys)>;
+
 // One request's tokens and their KV rows. Destroyed before its Engine.
 class Sequence {
  public:
@@ -82,9 +98,42 @@ class Sequence {
   // i + 2, given the hidden state at i and token i + 1: out[i - first].
   // REQUIRES: the sequence was made with keep_hidden. Errors: kUnsupported without an MTP layer.
   virtual std::vector<MtpToken> MtpArgmax(int64_t first) = 0;
-  // Forgets everything after the first `num_tokens` tokens.
+  // Forgets everything after the first `num_tokens` tokens and gives their pages back.
   virtual void Truncate(int64_t num_tokens) = 0;
+  // Keeps what the sequence has in common with `prompt`, or takes over from the prefix index where
+  // that has more; drops the rest. Of the prompt all but the last token at most, since its logits
+  // begin the answer. Returns how many tokens the sequence now holds.
+  virtual int64_t AdoptPrefix(std::span<const int32_t> prompt) = 0;
+
+  // Pages of 64 tokens that the sequence holds, the last perhaps not full.
+  virtual int64_t num_pages() const = 0;
+  // Those of them that other sequences hold too.
+  virtual int64_t num_shared_pages() const = 0;
+  // Page i's rows, Engine::page_bytes() in all. Rows behind num_tokens() hold anything.
+  virtual void CopyPage(int64_t i, std::span<uint8_t> out) const = 0;
+  // Replaces everything by `ids` whose pages `read` gives, as CopyPage gave them.
+  // Errors: as Append, and what `read` throws; the sequence is then empty.
+  virtual void Restore(std::span<const int32_t> ids, const ReadPageFn& read) = 0;
   virtual std::span<const int32_t> ids() const = 0;
+};
+
+// A sequence's part in a step of several.
+struct StepPart {
+  Sequence* sequence = nullptr;
+  std::span<const int32_t> ids;  // its next tokens, at least one
+  bool wants_logits = false;     // of the last one
+  const std::atomic<bool>* cancel = nullptr;
+};
+struct StepResult {
+  std::span<const float> logits;  // f32 [vocab], or empty; valid until the next call on the engine
+  std::optional<Error> error;     // as Append's; the sequence holds what it had before
+};
+
+// Pages of 64 tokens.
+struct KvUse {
+  int64_t total_pages = 0;
+  int64_t available_pages = 0;  // free, or kept only for others to adopt
+  int64_t prefix_pages = 0;     // in the prefix index
 };
 
 class Engine {
@@ -95,7 +144,20 @@ class Engine {
                                       const ProgressFn& progress = {});
   virtual ~Engine() = default;
 
-  virtual std::unique_ptr<Sequence> NewSequence(bool keep_hidden = false) = 0;
+  virtual std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options = {}) = 0;
+  // One step for sequences of any lengths: the same bits as each alone. An error ends its own part
+  // only. REQUIRES: different sequences, at most max_step_tokens() in all, at most
+  // EngineOptions::max_sequences parts; results.size() == parts.size().
+  virtual void Step(std::span<const StepPart> parts, std::span<StepResult> results) = 0;
+  virtual int64_t max_step_tokens() const = 0;
+  virtual int64_t max_sequences() const = 0;
+  virtual KvUse kv_use() const = 0;
+  // Bytes of one page's rows of all layers.
+  virtual int64_t page_bytes() const = 0;
+  virtual const KvShape& kv_shape() const = 0;
+  // What saved rows depend on besides the tokens: sha256, in hexadecimal, of the model (see
+  // ModelSource::Identity).
+  virtual const std::string& identity() const = 0;
   // Both for looking inside; an empty function takes the tap away. The results stay the same unless
   // a router tap changes a choice.
   virtual void SetResidualTap(ResidualTap tap) = 0;

@@ -18,15 +18,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Tokens spread over the vocabulary, so that prompts route to all experts; the same in every run.
-std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < count; ++i) {
-    ids.push_back(int32_t(Philox4x32({uint32_t(i), 0, 0, 0}, {0, 0})[0] % uint64_t(vocab_size)));
-  }
-  return ids;
-}
-
 // `beside` has a value before each rate and one after the last, or none.
 BenchRow RowOf(bool is_prefill, int64_t num_tokens, int64_t context_tokens,
                const std::vector<double>& rates, std::vector<double> beside) {
@@ -91,6 +82,14 @@ void CheckLengths(const Engine& engine, const BenchPlan& plan) {
 
 }  // namespace
 
+std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < count; ++i) {
+    ids.push_back(int32_t(Philox4x32({uint32_t(i), 0, 0, 0}, {0, 0})[0] % uint64_t(vocab_size)));
+  }
+  return ids;
+}
+
 double MedianOf(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t n = values.size();
@@ -122,7 +121,7 @@ std::vector<int64_t> ParseTokenCounts(const char* option_name, const std::string
 std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
                                    const ProgressFn& progress) {
   CheckLengths(engine, plan);
-  const std::unique_ptr<Sequence> sequence = engine.NewSequence();
+  const std::unique_ptr<Sequence> sequence = engine.NewSequence({.shares_prefixes = false});
   const int64_t vocab = engine.config().vocab_size;
   const uint64_t total = plan.prompt_tokens.size() + plan.context_tokens.size();
   std::vector<BenchRow> rows;

@@ -35,6 +35,9 @@ struct BenchRow {
 // Tokens that MeasureSpeed computes unmeasured at first, where the context holds as many.
 inline constexpr int64_t kWarmUpTokens = 64;
 
+// Tokens spread over the vocabulary, so that prompts route to all experts; the same in every run.
+std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size);
+
 // REQUIRES at least one value.
 double MedianOf(std::vector<double> values);
 

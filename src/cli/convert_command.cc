@@ -70,6 +70,7 @@ int SynthCommand(const Options& options) {
   job.geometry = options.geometry;
   job.num_layers = options.layers;
   job.num_dense_layers = options.dense_layers;
+  job.max_positions = options.positions;
   job.formats = FormatsFrom(options);
   job.with_mtp = options.with_mtp;
   if (options.is_given("seed")) job.seed = uint64_t(options.seed);

@@ -80,10 +80,10 @@ TEST(Hidden, ComparesEachStage) {
   class TappedEngine : public FakeEngine {
    public:
     using FakeEngine::FakeEngine;
-    std::unique_ptr<Sequence> NewSequence(bool) override {
+    std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {
       const float values[8] = {1, 1, 1, 1, 2, 2, 2, 2};
       for (int64_t layer = 0; layer <= 3; ++layer) tap()(layer, 0, 2, values);
-      return FakeEngine::NewSequence(false);
+      return FakeEngine::NewSequence(options);
     }
   };
   TappedEngine engine(CountingModel());
@@ -113,7 +113,7 @@ TEST(Hidden, DecidesTiesAsTheReferenceDoes) {
    public:
     using FakeEngine::FakeEngine;
     void SetRouterTap(RouterTap router) override { router_ = std::move(router); }
-    std::unique_ptr<Sequence> NewSequence(bool) override {
+    std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {
       float values[12] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
       const float gaps[3] = {1e-5f, 1e-5f, 0.5f};
       bool others[3] = {};
@@ -125,7 +125,7 @@ TEST(Hidden, DecidesTiesAsTheReferenceDoes) {
         if (!others[0]) values[0] = 2;
         if (others[1]) values[4] = 9;  // this one was right
       }
-      return FakeEngine::NewSequence(false);
+      return FakeEngine::NewSequence(options);
     }
 
    private:

@@ -42,9 +42,7 @@ std::string ModelFolder(const std::string& named) {
   return named.empty() ? BuiltInModel().string() : named;
 }
 
-namespace {
-
-OpenedModel Open(const Options& options, bool load_mtp, bool for_chat) {
+OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSettings& settings) {
   OpenedModel model;
   model.folder = ModelFolder(options.model);
   std::error_code none;  // a folder that is not there is said by Open
@@ -53,7 +51,9 @@ OpenedModel Open(const Options& options, bool load_mtp, bool for_chat) {
   {
     ProgressLine line("loading", ProgressLine::Unit::kBytes);
     EngineOptions engine = EngineOptionsFrom(options, model.folder, load_mtp);
-    engine.for_chat = for_chat;
+    engine.for_chat = settings.for_chat;
+    engine.max_sequences = settings.max_sequences;
+    engine.kv_tokens = settings.kv_tokens;
     model.engine =
         Engine::Open(engine, [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
@@ -63,13 +63,8 @@ OpenedModel Open(const Options& options, bool load_mtp, bool for_chat) {
   return model;
 }
 
-}  // namespace
-
-OpenedModel OpenModel(const Options& options, bool load_mtp) {
-  return Open(options, load_mtp, /*for_chat=*/false);
-}
 OpenedModel OpenChatModel(const Options& options) {
-  return Open(options, /*load_mtp=*/false, /*for_chat=*/true);
+  return OpenModel(options, /*load_mtp=*/false, {.for_chat = true});
 }
 
 }  // namespace hillstar

@@ -19,10 +19,17 @@ struct OpenedModel {
 // The folder `named`, or the built-in model's where it is empty. Errors: BuiltInModel's.
 std::string ModelFolder(const std::string& named);
 
+// What a command asks of the engine beside its options.
+struct EngineSettings {
+  bool for_chat = false;  // EngineOptions has the meanings
+  int64_t max_sequences = 1;
+  int64_t kv_tokens = 0;
+};
+
 // Opens options.model or the built-in model, with progress on standard error, and logs what it is.
 // Errors: kUsage for --weights with a container; the engine's.
-OpenedModel OpenModel(const Options& options, bool load_mtp);
-// The same for talking to it: EngineOptions::for_chat.
+OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSettings& settings = {});
+// The same for talking to it.
 OpenedModel OpenChatModel(const Options& options);
 
 }  // namespace hillstar

@@ -35,6 +35,8 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
   engine.simd = options.simd;
   engine.context_tokens = options.context;
   engine.prefill_chunk = options.prefill_chunk;
+  engine.attention = options.attention;
+  engine.kv_bytes = uint64_t(options.kv_memory) * 1'000'000;
   engine.weights = options.weights;
   engine.load_mtp = load_mtp;
   return engine;

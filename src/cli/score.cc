@@ -120,7 +120,7 @@ double Variance(std::span<const float> values) {
 double ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {
   double variance = 0;
   const bool has_mtp = !c.mtp_argmax.empty() && engine.config().num_mtp_layers > 0;
-  const std::unique_ptr<Sequence> sequence = engine.NewSequence(has_mtp);
+  const std::unique_ptr<Sequence> sequence = engine.NewSequence({.keep_hidden = has_mtp});
   for (size_t first = 0; first < c.ids.size(); first += kScoredAtOnce) {
     const size_t count = std::min(kScoredAtOnce, c.ids.size() - first);
     const std::span<const float> logits =

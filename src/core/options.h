@@ -38,6 +38,8 @@ struct Options {
   std::string simd = "auto";
   int64_t context = 0;
   int64_t prefill_chunk = 512;
+  std::string attention = "auto";
+  int64_t kv_memory = 0;
   std::string weights = "w15";
 
   std::string thinking = "auto";
@@ -69,12 +71,17 @@ struct Options {
   int64_t decode_tokens = 128;
   std::string context_tokens = "0";
   int64_t repeat = 5;
+  std::string batch;
+  int64_t mixed_prompt = 0;
+  int64_t shared_prefix = 0;
+  std::string synthetic_context;
 
   std::string experts = "w4";
   std::string dense = "w8";
   std::string geometry = "glm-5.2";
   int64_t layers = 0;
   int64_t dense_layers = -1;
+  int64_t positions = 0;
   bool no_mtp = false;
   bool with_mtp = false;
   bool dry_run = false;

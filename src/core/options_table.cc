@@ -56,6 +56,16 @@ constexpr OptionSpec kOptions[] = {
     {"prefill-chunk", 0, &Options::prefill_chunk, "N", "tokens", 1, 8192, "", kLoading, nullptr,
      "How many tokens of a prompt are computed in one step. A larger chunk is faster and needs "
      "more workspace; the results do not depend on it."},
+    {"attention", 0, &Options::attention, "MODE", "", 0, 0, "auto dense sparse full-list", kLoading,
+     nullptr,
+     "Which keys a token attends to: `auto` those that the indexer selects, where the model has "
+     "one, `dense` all. `sparse` and `full-list` are for tests: `sparse` is `auto` by a list of "
+     "keys even where that holds all of them, `full-list` is `dense` by such a list. Where "
+     "everything is selected all give the same bits."},
+    {"kv-memory", 0, &Options::kv_memory, "MB", "MB", 0, 1e9, "", kLoading,
+     "0: room for one context",
+     "Memory for the KV pages of all sequences, in units of 1,000,000 bytes. What finished "
+     "sequences leave stays for others that begin alike until the room is needed."},
     {"weights", 'w', &Options::weights, "FORMAT", "", 0, 0, "w15 w8 w4 pocket", kLoading, nullptr,
      "How the weights of an unconverted checkpoint are held: `w15` is nearly without loss, "
      "`pocket` means routed experts in w4 and the rest in w8. A Hillstar container brings its "
@@ -144,6 +154,21 @@ constexpr OptionSpec kOptions[] = {
     {"repeat", 0, &Options::repeat, "N", "", 1, 1000, "", Bits({Command::kBench}), nullptr,
      "How often each measurement is made; the median counts."},
 
+    {"batch", 0, &Options::batch, "LIST", "sequences", 0, 0, "", Bits({Command::kBench}), "none",
+     "Measures decode of so many sequences at once, in place of prefill and decode."},
+    {"mixed-prompt", 0, &Options::mixed_prompt, "N", "tokens", 0, kMaxContext, "",
+     Bits({Command::kBench}), "0: not measured",
+     "Measures how long the running answers of the largest --batch wait for their tokens before "
+     "and "
+     "while a prompt of N tokens is computed beside them."},
+    {"shared-prefix", 0, &Options::shared_prefix, "N", "tokens", 0, kMaxContext, "",
+     Bits({Command::kBench}), "0: not measured",
+     "Measures the time to the first token of a prompt that begins with N tokens of another one, "
+     "against that of the first."},
+    {"synthetic-context", 0, &Options::synthetic_context, "LIST", "tokens", 0, 0, "",
+     Bits({Command::kBench}), "none",
+     "Measures one decode step behind so many tokens whose rows are random numbers instead of "
+     "computed, so that long contexts can be had at once."},
     {"experts", 0, &Options::experts, "FORMAT", "", 0, 0, "w4 w8 w15", kMaking, nullptr,
      "The format of the routed experts."},
     {"dense", 0, &Options::dense, "FORMAT", "", 0, 0, "w4 w8 w15", kMaking, nullptr,
@@ -159,6 +184,8 @@ constexpr OptionSpec kOptions[] = {
     {"dense-layers", 0, &Options::dense_layers, "N", "layers", -1, 1000, "",
      Bits({Command::kSynth}), "-1: the geometry's, or 1 where --layers is given",
      "How many of the first layers have a dense MLP instead of experts."},
+    {"positions", 0, &Options::positions, "N", "tokens", 0, kMaxContext, "",
+     Bits({Command::kSynth}), "0: the geometry's", "The longest context of the synthetic model."},
     {"dry-run", 0, &Options::dry_run, "", "", 0, 0, "", kMaking, nullptr,
      "Prints what would be written and how large it would be, and ends."},
     {"verify", 0, &Options::verify, "", "", 0, 0, "", Bits({Command::kInspect}), nullptr,

@@ -1,51 +1,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
 #include "core/log.h"
+#include "engine/engine_sequence.h"
 #include "engine/memory_plan.h"
-#include "engine/sampler.h"
 #include "engine/work_estimate.h"
+#include "formats/container_checksum.h"
 #include "hillstar/engine.h"
-#include "model/forward.h"
-#include "model/weights.h"
-#include "ops/cpu_ops.h"
 #include "tokenizer/chat_format.h"
 #include "tokenizer/tokenizer.h"
 
 namespace hillstar {
 namespace {
-
-// Logits of one call: a caller who wants more asks in pieces.
-constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
-// Logits that stay allocated between calls.
-constexpr size_t kKeptLogits = size_t{16} << 20;
-// Rows of MTP logits that are computed at once.
-constexpr int64_t kMtpRows = 64;
-
-struct Shared {
-  explicit Shared(const EngineOptions& o) : options(o) {}
-
-  EngineOptions options;
-  MemoryBudget budget;
-  ModelConfig config;
-  EngineSizes sizes;
-  ModelWeights weights;
-  std::unique_ptr<CpuOps> ops;
-  std::unique_ptr<ForwardPass> forward;
-  std::unique_ptr<PagePool> pages;
-  std::vector<float> logits;
-  ResidualTap tap;
-
-  void ResizeLogits(size_t n) {
-    if (logits.capacity() > std::max(n, kKeptLogits)) std::vector<float>().swap(logits);
-    logits.resize(n);
-  }
-};
 
 // Refuses a model whose chat template's tokens a conversation could not reach it by.
 void CheckChatTokens(const ChatFormat& format, const Tokenizer& tokenizer, int64_t vocab_size,
@@ -66,142 +35,20 @@ void CheckChatTokens(const ChatFormat& format, const Tokenizer& tokenizer, int64
                   model, largest, tokenizer.TokenBytes(largest), vocab_size));
 }
 
-MtpToken Largest(std::span<const float> logits) {
-  const int32_t best = Argmax(logits);
-  float second = -std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (int32_t(i) != best) second = std::max(second, logits[i]);
+AttentionMode ParseAttention(const EngineOptions& options, const ModelConfig& config) {
+  const std::string& name = options.attention;
+  if (name == "auto") return AttentionMode::kAuto;
+  if (name == "dense") return AttentionMode::kDense;
+  if (name == "full-list") return AttentionMode::kFullList;
+  if (name != "sparse") {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("attention \"{}\" is none of auto, dense, sparse, full-list", name));
   }
-  return {best, logits[size_t(best)] - second};
+  if (config.index_num_heads > 0) return AttentionMode::kSparse;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} has no indexer, so there is no sparse attention (--attention)",
+                          options.model));
 }
-
-class EngineSequence : public Sequence {
- public:
-  EngineSequence(Shared& shared, bool keep_hidden)
-      : s_(shared), kv_(*shared.pages), keep_hidden_(keep_hidden) {}
-
-  int64_t num_tokens() const override { return int64_t(ids_.size()); }
-  std::span<const int32_t> ids() const override { return ids_; }
-
-  std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
-                                const std::atomic<bool>* cancel) override {
-    CheckIds(ids, mode);
-    kv_.Reserve(num_tokens() + int64_t(ids.size()));
-    const size_t before = ids_.size();
-    try {
-      return AppendChunks(ids, mode, cancel);
-    } catch (const Error& e) {
-      Truncate(int64_t(before));
-      failed_ = e.code() == ErrorCode::kNonFinite;
-      throw;
-    } catch (...) {
-      Truncate(int64_t(before));
-      throw;
-    }
-  }
-
-  std::vector<MtpToken> MtpArgmax(int64_t first) override {
-    if (!s_.weights.mtp) {
-      throw Error(ErrorCode::kUnsupported, s_.options.model + " has no MTP layer loaded");
-    }
-    CHECK(keep_hidden_);
-    std::vector<MtpToken> result;
-    const int64_t chunk = s_.sizes.prefill_chunk, end = num_tokens() - 1;
-    for (int64_t at = 0; at < end; at += chunk) {
-      const int64_t n = std::min(chunk, end - at);
-      s_.forward->RunMtp(Tokens(std::span(ids_).subspan(size_t(at) + 1, size_t(n)), at),
-                         hidden_.data() + at * s_.config.hidden_size);
-      AppendMtp(std::max<int64_t>(0, first - at), n, &result);
-    }
-    return result;
-  }
-
-  void Truncate(int64_t num_tokens) override {
-    CHECK(num_tokens >= 0 && num_tokens <= this->num_tokens());
-    ids_.resize(size_t(num_tokens));
-    if (keep_hidden_) hidden_.resize(size_t(num_tokens * s_.config.hidden_size));
-  }
-
- private:
-  void CheckIds(std::span<const int32_t> ids, LogitsMode mode) const {
-    if (failed_) {
-      throw Error(ErrorCode::kNonFinite, "the sequence ended at a value that is not finite");
-    }
-    const int64_t total = num_tokens() + int64_t(ids.size());
-    if (total > s_.sizes.context_tokens) {
-      throw Error(ErrorCode::kBudget,
-                  fmt::format("{} tokens do not fit the context of {} (--context)", total,
-                              s_.sizes.context_tokens));
-    }
-    for (int32_t id : ids) {
-      if (id >= 0 && id < s_.config.vocab_size) continue;
-      throw Error(ErrorCode::kBadRequest, fmt::format("token id {} is outside the vocabulary of {}",
-                                                      id, s_.config.vocab_size));
-    }
-    const uint64_t bytes = ids.size() * uint64_t(s_.config.vocab_size) * sizeof(float);
-    if (mode == LogitsMode::kAll && bytes > kMaxLogitBytes) {
-      throw Error(
-          ErrorCode::kBudget,
-          fmt::format("logits of {} tokens are {:.1f} GB; ask for at most {:.1f} GB at once",
-                      ids.size(), double(bytes) / 1e9, double(kMaxLogitBytes) / 1e9));
-    }
-  }
-
-  std::span<const float> AppendChunks(std::span<const int32_t> ids, LogitsMode mode,
-                                      const std::atomic<bool>* cancel) {
-    const int64_t vocab = s_.config.vocab_size, chunk = s_.sizes.prefill_chunk;
-    const int64_t num_ids = int64_t(ids.size());
-    const int64_t num_rows = mode == LogitsMode::kAll ? num_ids : mode == LogitsMode::kLast ? 1 : 0;
-    s_.ResizeLogits(size_t(num_rows * vocab));
-    for (int64_t at = 0; at < num_ids; at += chunk) {
-      const int64_t n = std::min(chunk, num_ids - at), position = num_tokens();
-      LayerTap tap;
-      if (s_.tap) {
-        tap = [&](int64_t layer, const float* x) { s_.tap(layer, position, n, x); };
-      }
-      const std::span<const int32_t> part = ids.subspan(size_t(at), size_t(n));
-      const bool last_wanted = mode == LogitsMode::kLast && at + n == num_ids;
-      const bool all_wanted = mode == LogitsMode::kAll || keep_hidden_ || s_.tap;
-      const int64_t first_wanted = all_wanted ? 0 : last_wanted ? n - 1 : n;
-      s_.forward->Run(Tokens(part, position), first_wanted, cancel, tap);
-      if (mode == LogitsMode::kAll) s_.forward->Logits(0, n, s_.logits.data() + at * vocab);
-      if (last_wanted) s_.forward->Logits(n - 1 - first_wanted, 1, s_.logits.data());
-      ids_.insert(ids_.end(), part.begin(), part.end());
-      if (keep_hidden_) {
-        const float* x = s_.forward->residual();
-        hidden_.insert(hidden_.end(), x, x + n * s_.config.hidden_size);
-      }
-    }
-    return {s_.logits.data(), num_ids == 0 ? 0 : s_.logits.size()};
-  }
-
-  // The MTP head's tokens of rows [first, end) of the step.
-  void AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>* result) {
-    const auto vocab = size_t(s_.config.vocab_size);
-    for (int64_t row = first; row < end; row += kMtpRows) {
-      const int64_t n = std::min(kMtpRows, end - row);
-      s_.ResizeLogits(size_t(n) * vocab);
-      s_.forward->MtpLogits(row, n, s_.logits.data());
-      for (int64_t i = 0; i < n; ++i) {
-        result->push_back(Largest(std::span(s_.logits).subspan(size_t(i) * vocab, vocab)));
-      }
-    }
-  }
-
-  std::span<const BatchToken> Tokens(std::span<const int32_t> ids, int64_t position) {
-    batch_.clear();
-    for (int32_t id : ids) batch_.push_back({id, position++, &kv_});
-    return batch_;
-  }
-
-  Shared& s_;
-  SequenceKv kv_;
-  bool keep_hidden_;
-  bool failed_ = false;
-  std::vector<int32_t> ids_;
-  std::vector<float> hidden_;  // [tokens, hidden] after the last layer, if kept
-  std::vector<BatchToken> batch_;
-};
 
 class CpuEngine : public Engine {
  public:
@@ -210,6 +57,7 @@ class CpuEngine : public Engine {
     const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
     s_.config = source->config();
     s_.sizes = ResolveSizes(options, s_.config);
+    const AttentionMode attention = ParseAttention(options, s_.config);
     const ModelFiles& files = source->files();
     tokenizer_ = Tokenizer::FromJson(files.tokenizer);
     chat_format_ = ChatFormat::Create(files.chat_template, files.tokenizer_config);
@@ -219,22 +67,35 @@ class CpuEngine : public Engine {
     ReadSamplingDefaults(files.generation_config);
     memory_ = PlanMemory(*source, s_.sizes);
     CheckFits(memory_, s_.sizes, AvailableMemoryBytes());
+    identity_ = source->Identity();
     summary_ = DescribeFormats(source->table());
     work_ = WorkEstimate(*source);
 
     s_.weights = LoadWeights(*source, s_.budget, s_.sizes.num_threads, progress);
     s_.ops = std::make_unique<CpuOps>(kernels, s_.sizes.num_threads, s_.budget);
     const KvShape shape = KvShapeOf(*source);
-    s_.pages =
-        std::make_unique<PagePool>(shape, s_.budget, 2 * KvShape::PagesOf(s_.sizes.context_tokens));
+    s_.kv = std::make_unique<KvCache>(shape, s_.budget, NumPages(shape, s_.sizes),
+                                      Checksum(identity_.data(), identity_.size()));
     s_.ops->Prepare(OpsLimits(s_.config, shape, s_.sizes));
-    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
-                                               s_.sizes.prefill_chunk, s_.sizes.context_tokens);
+    const ForwardPass::Limits limits{s_.sizes.step_tokens, s_.sizes.context_tokens};
+    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops, limits, attention);
   }
 
-  std::unique_ptr<Sequence> NewSequence(bool keep_hidden) override {
-    return std::make_unique<EngineSequence>(s_, keep_hidden);
+  std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {
+    return std::make_unique<EngineSequence>(s_, options);
   }
+  void Step(std::span<const StepPart> parts, std::span<StepResult> results) override {
+    CHECK(int64_t(parts.size()) <= s_.sizes.max_sequences);
+    EngineSequence::Step(s_, parts, results);
+  }
+  int64_t max_step_tokens() const override { return s_.sizes.step_tokens; }
+  int64_t max_sequences() const override { return s_.sizes.max_sequences; }
+  KvUse kv_use() const override {
+    return {s_.kv->pool().max_pages(), s_.kv->num_available(), s_.kv->index().num_nodes()};
+  }
+  const std::string& identity() const override { return identity_; }
+  const KvShape& kv_shape() const override { return s_.kv->pool().shape(); }
+  int64_t page_bytes() const override { return s_.kv->pool().shape().page_bytes(); }
   void SetResidualTap(ResidualTap tap) override { s_.tap = std::move(tap); }
   void SetRouterTap(RouterTap tap) override { s_.forward->SetRouterTap(std::move(tap)); }
 
@@ -278,10 +139,11 @@ class CpuEngine : public Engine {
     read("top_p", 0.0f, 1.0f, &sampling_.top_p);
   }
 
-  Shared s_;
+  EngineState s_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatFormat> chat_format_;
   MemoryPlan memory_;
+  std::string identity_;
   std::string summary_;
   WorkEstimate work_;
   SamplingDefaults sampling_{1.0f, 0.95f};

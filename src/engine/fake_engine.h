@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "core/check.h"
 #include "hillstar/engine.h"
+#include "kv/kv_shape.h"
 #include "model/config.h"
 #include "tokenizer/chat_format.h"
 #include "tokenizer/tokenizer.h"
@@ -109,6 +111,36 @@ class FakeSequence : public Sequence {
     ids_.resize(size_t(num_tokens));
   }
   std::span<const int32_t> ids() const override { return ids_; }
+  int64_t AdoptPrefix(std::span<const int32_t> prompt) override {
+    size_t common = 0;
+    while (common < ids_.size() && common + 1 < prompt.size() && ids_[common] == prompt[common]) {
+      ++common;
+    }
+    ids_.resize(common);
+    return int64_t(common);
+  }
+  // A page holds its tokens' ids and zeros.
+  static constexpr int64_t kPageTokens = 64, kPageBytes = kPageTokens * int64_t(sizeof(int32_t));
+  int64_t num_pages() const override { return (num_tokens() + kPageTokens - 1) / kPageTokens; }
+  int64_t num_shared_pages() const override { return 0; }
+  void CopyPage(int64_t i, std::span<uint8_t> out) const override {
+    std::ranges::fill(out, uint8_t{0});
+    const auto first = size_t(i * kPageTokens);
+    const size_t n = std::min(ids_.size() - first, size_t(kPageTokens));
+    std::memcpy(out.data(), ids_.data() + first, n * sizeof(int32_t));
+  }
+  void Restore(std::span<const int32_t> ids, const ReadPageFn& read) override {
+    ids_.clear();
+    std::vector<int32_t> page(size_t{kPageTokens});
+    for (size_t at = 0; at < ids.size(); at += size_t(kPageTokens)) {
+      read(int64_t(at) / kPageTokens, {reinterpret_cast<uint8_t*>(page.data()), size_t(kPageBytes)},
+           {});
+      for (size_t i = 0; i < size_t(kPageTokens) && at + i < ids.size(); ++i) {
+        CHECK(page[i] == ids[at + i]);
+      }
+    }
+    ids_.assign(ids.begin(), ids.end());
+  }
 
   int64_t num_appended = 0;  // tokens computed so far
 
@@ -159,9 +191,29 @@ class FakeEngine : public Engine {
     config_.num_mtp_layers = 1;
     config_.eos_ids = {256, 257, 258};
   }
-  std::unique_ptr<Sequence> NewSequence(bool) override {
+  std::unique_ptr<Sequence> NewSequence(const SequenceOptions&) override {
     return std::make_unique<FakeSequence>(model_, tokenizer_.vocab_size(), context_tokens_);
   }
+  void Step(std::span<const StepPart> parts, std::span<StepResult> results) override {
+    step_logits_.resize(parts.size());
+    for (size_t p = 0; p < parts.size(); ++p) {
+      results[p] = {};
+      try {
+        const auto mode = parts[p].wants_logits ? LogitsMode::kLast : LogitsMode::kNone;
+        const auto logits = parts[p].sequence->Append(parts[p].ids, mode, parts[p].cancel);
+        step_logits_[p].assign(logits.begin(), logits.end());
+        results[p].logits = step_logits_[p];
+      } catch (const Error& error) {
+        results[p].error = error;
+      }
+    }
+  }
+  int64_t max_step_tokens() const override { return 512; }
+  int64_t max_sequences() const override { return 512; }
+  KvUse kv_use() const override { return {}; }
+  const std::string& identity() const override { return identity_; }
+  const KvShape& kv_shape() const override { return kv_shape_; }
+  int64_t page_bytes() const override { return FakeSequence::kPageBytes; }
   void SetResidualTap(ResidualTap tap) override { tap_ = std::move(tap); }
   void SetRouterTap(RouterTap) override {}
   const ModelConfig& config() const override { return config_; }
@@ -193,6 +245,9 @@ class FakeEngine : public Engine {
   FakeChatFormat chat_format_;
   ModelConfig config_;
   ResidualTap tap_;
+  KvShape kv_shape_;
+  std::string identity_ = std::string(64, '0');
+  std::vector<std::vector<float>> step_logits_;
 };
 
 }  // namespace hillstar

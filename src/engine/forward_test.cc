@@ -48,38 +48,58 @@ class ForwardTest : public testing::Test {
     }
   }
 
+  EngineSizes SizesFor(int64_t max_tokens, int64_t context) const {
+    EngineSizes sizes;
+    sizes.context_tokens = context;
+    sizes.step_tokens = max_tokens;
+    sizes.num_threads = 2;
+    sizes.selects = mode_ == AttentionMode::kAuto || mode_ == AttentionMode::kSparse;
+    sizes.lists_all = mode_ == AttentionMode::kFullList;
+    return sizes;
+  }
+
   // A backend and a forward pass over it.
   struct Run {
     Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens,
         int64_t context = kLongest)
         : ops(kernels, threads, budget),
           shape(test.shape_),
-          pages(shape, budget, 64),
-          forward(Prepared(test, max_tokens, context), test.weights_, ops, max_tokens, context) {}
+          pages(shape, budget, 64, 0),
+          forward(Prepared(test, max_tokens, context), test.weights_, ops, {max_tokens, context},
+                  test.mode_) {}
 
     const ModelConfig& Prepared(const ForwardTest& test, int64_t max_tokens, int64_t context) {
-      ops.Prepare(OpsLimits(test.config_, shape, {context, max_tokens, 1}));
+      ops.Prepare(OpsLimits(test.config_, shape, test.SizesFor(max_tokens, context)));
       return test.config_;
     }
     MemoryBudget budget;
     CpuOps ops;
     KvShape shape;
-    PagePool pages;
+    KvCache pages;
     ForwardPass forward;
+  };
+
+  // A sequence with room for num_tokens, and its part in a step.
+  struct Part {
+    Part(Run& run, int64_t num_tokens) : kv(run.pages) {
+      kv.Prepare(0, num_tokens);
+      step.kv = &kv;
+    }
+    SequenceKv kv;
+    StepSequence step;
   };
 
   std::vector<float> Alone(const CpuKernels& kernels, int threads, int64_t chunk,
                            const std::vector<int32_t>& ids) const {
     Run run(*this, kernels, threads, chunk);
-    SequenceKv kv(run.pages);
-    kv.Reserve(int64_t(ids.size()));
+    Part part(run, int64_t(ids.size()));
     std::vector<float> logits(ids.size() * size_t(config_.vocab_size));
     for (size_t at = 0; at < ids.size(); at += size_t(chunk)) {
       std::vector<BatchToken> tokens;
       for (size_t i = at; i < std::min(ids.size(), at + size_t(chunk)); ++i) {
-        tokens.push_back({ids[i], int64_t(i), &kv});
+        tokens.push_back({ids[i], int64_t(i), &part.step});
       }
-      run.forward.Run(tokens, 0, nullptr, {});
+      run.forward.Run(tokens, 0, {});
       run.forward.Logits(0, int64_t(tokens.size()),
                          logits.data() + at * size_t(config_.vocab_size));
     }
@@ -91,10 +111,9 @@ class ForwardTest : public testing::Test {
   int Together(const CpuKernels& kernels, int threads,
                const std::vector<std::vector<float>>& want) const {
     Run run(*this, kernels, threads, 128);
-    std::vector<std::unique_ptr<SequenceKv>> kv;
+    std::vector<std::unique_ptr<Part>> parts;
     for (const auto& ids : sequences_) {
-      kv.push_back(std::make_unique<SequenceKv>(run.pages));
-      kv.back()->Reserve(int64_t(ids.size()));
+      parts.push_back(std::make_unique<Part>(run, int64_t(ids.size())));
     }
     const auto vocab = size_t(config_.vocab_size);
     std::vector<size_t> done(sequences_.size());
@@ -108,13 +127,13 @@ class ForwardTest : public testing::Test {
         random = random * 1664525u + 1013904223u;
         for (size_t n = (random >> 16) % 40; n > 0 && done[q] < sequences_[q].size(); --n) {
           expected.push_back(want[q].data() + done[q] * vocab);
-          tokens.push_back({sequences_[q][done[q]], int64_t(done[q]), kv[q].get()});
+          tokens.push_back({sequences_[q][done[q]], int64_t(done[q]), &parts[q]->step});
           ++done[q];
         }
         all_done = all_done && done[q] == sequences_[q].size();
       }
       if (!tokens.empty()) {
-        run.forward.Run(tokens, 0, nullptr, {});
+        run.forward.Run(tokens, 0, {});
         std::vector<float> logits(tokens.size() * vocab);
         run.forward.Logits(0, int64_t(tokens.size()), logits.data());
         for (size_t i = 0; i < tokens.size(); ++i) {
@@ -151,6 +170,7 @@ class ForwardTest : public testing::Test {
   KvShape shape_;
   ModelWeights weights_;
   std::vector<std::vector<int32_t>> sequences_;
+  AttentionMode mode_ = AttentionMode::kAuto;
 };
 
 TEST_F(ForwardTest, TheTinyModel) {
@@ -202,15 +222,14 @@ TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
   std::vector<float> want;
   for (const CpuKernels* kernels : {&ChooseKernels("reference"), &ChooseKernels("auto")}) {
     Run run(*this, *kernels, 2, kChunk, kContext);
-    SequenceKv kv(run.pages);
-    kv.Reserve(kContext);
+    Part part(run, kContext);
     std::vector<float> logits(size_t(config_.vocab_size));
     for (int64_t at = 0; at < kContext; at += kChunk) {
       std::vector<BatchToken> tokens;
       for (int64_t i = at; i < at + kChunk; ++i) {
-        tokens.push_back({int32_t(i * 13 % config_.vocab_size), i, &kv});
+        tokens.push_back({int32_t(i * 13 % config_.vocab_size), i, &part.step});
       }
-      run.forward.Run(tokens, 0, nullptr, {});
+      run.forward.Run(tokens, 0, {});
       const std::vector<float> hidden(run.forward.residual(),
                                       run.forward.residual() + kChunk * config_.hidden_size);
       run.forward.RunMtp(tokens, hidden.data());
@@ -218,6 +237,69 @@ TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
     }
     if (want.empty()) want = logits;
     EXPECT_EQ(std::memcmp(want.data(), logits.data(), want.size() * sizeof(float)), 0);
+  }
+}
+
+TEST_F(ForwardTest, AttentionModesAgreeWhereEverythingIsSelected) {
+  using enum AttentionMode;
+  const auto logits = [&](AttentionMode mode) {
+    mode_ = mode;
+    return Alone(ChooseKernels("auto"), 2, 57, sequences_[0]);
+  };
+  const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  };
+  Load({{"index_topk", std::to_string(kLongest)}});
+  for (AttentionMode mode : {kDense, kSparse, kFullList}) {
+    EXPECT_TRUE(same(logits(kAuto), logits(mode))) << int(mode);
+  }
+  Load({{"index_topk", "16"}});
+  EXPECT_TRUE(same(logits(kAuto), logits(kSparse)));
+  EXPECT_TRUE(same(logits(kDense), logits(kFullList)));
+  EXPECT_FALSE(same(logits(kAuto), logits(kDense)));  // the switch does something
+}
+
+// Of three sequences in a step one is cancelled and one meets a value that is not finite: the third
+// keeps its bits, wherever it stands.
+TEST_F(ForwardTest, WhoLeavesAStepDisturbsNobody) {
+  using Outcome = StepSequence::Outcome;
+  Load({});
+  const auto vocab = size_t(config_.vocab_size);
+  constexpr size_t kFirst = 50, kTokens = 30;
+  const std::vector<int32_t>& ids = sequences_[0];
+  const std::vector<float> want = Alone(ChooseKernels("auto"), 2, kLongest, ids);
+  for (size_t good = 0; good < 3; ++good) {
+    Run run(*this, ChooseKernels("auto"), 2, kLongest);
+    std::vector<std::unique_ptr<Part>> parts;
+    std::atomic<bool> cancel{false};
+    for (size_t q = 0; q < 3; ++q) {
+      parts.push_back(std::make_unique<Part>(run, kFirst + kTokens));
+      std::vector<BatchToken> tokens;
+      for (size_t i = 0; i < kFirst; ++i) tokens.push_back({ids[i], int64_t(i), &parts[q]->step});
+      run.forward.Run(tokens, 0, {});
+    }
+    StepSequence& bad = parts[(good + 1) % 3]->step;
+    StepSequence& cancelled = parts[(good + 2) % 3]->step;
+    const float infinity = std::numeric_limits<float>::infinity();
+    std::memcpy(bad.kv->latents(1).row(shape_.row, 7) + shape_.row.latent_scale(), &infinity,
+                sizeof infinity);
+    cancelled.cancel = &cancel;
+    std::vector<BatchToken> tokens;
+    for (size_t i = kFirst; i < kFirst + kTokens; ++i) {
+      for (const auto& part : parts) tokens.push_back({ids[i], int64_t(i), &part->step});
+    }
+    run.forward.Run(tokens, 0, [&](int64_t layer, const float*) { cancel = layer >= 1; });
+    EXPECT_EQ(cancelled.outcome, Outcome::kCancelled);
+    EXPECT_EQ(bad.outcome, Outcome::kNonFinite);
+    EXPECT_EQ(bad.bad_layer, 1);
+    EXPECT_EQ(bad.bad_position, int64_t(kFirst));
+    ASSERT_EQ(run.forward.rows().size(), kTokens);
+    std::vector<float> logits(kTokens * vocab);
+    run.forward.Logits(0, kTokens, logits.data());
+    EXPECT_EQ(std::memcmp(logits.data(), want.data() + kFirst * vocab, logits.size() * 4), 0);
+    for (size_t i = 0; i < kTokens; ++i) {
+      EXPECT_EQ(size_t(run.forward.rows()[i]), 3 * i + good);
+    }
   }
 }
 
@@ -231,11 +313,10 @@ TEST_F(ForwardTest, ARouterTapCanTakeTheOtherExpert) {
   const auto logits_with = [&](const RouterTap& tap) {
     Run run(*this, ChooseKernels("auto"), 2, kLongest);
     run.forward.SetRouterTap(tap);
-    SequenceKv kv(run.pages);
-    kv.Reserve(int64_t(ids.size()));
+    Part part(run, int64_t(ids.size()));
     std::vector<BatchToken> tokens;
-    for (size_t i = 0; i < ids.size(); ++i) tokens.push_back({ids[i], int64_t(i), &kv});
-    run.forward.Run(tokens, 0, nullptr, {});
+    for (size_t i = 0; i < ids.size(); ++i) tokens.push_back({ids[i], int64_t(i), &part.step});
+    run.forward.Run(tokens, 0, {});
     std::vector<float> logits(ids.size() * vocab);
     run.forward.Logits(0, int64_t(ids.size()), logits.data());
     return logits;
@@ -276,8 +357,8 @@ TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {
   const int64_t tokens = 32;
   const Run run(*this, ChooseKernels("auto"), 2, tokens);
   const uint64_t planned =
-      WorkspaceBytes(config_, tokens, kLongest) +
-      CpuOps::PreparedBytes(OpsLimits(config_, shape_, {kLongest, tokens, 2}), 2) +
+      WorkspaceBytes(config_, tokens, kLongest, false) +
+      CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(tokens, kLongest)), 2) +
       RopeTable::Bytes(config_.qk_rope_dim, kLongest);
   const uint64_t used = run.budget.used(MemoryTag::kWorkspace);
   EXPECT_GE(used, planned);

@@ -22,34 +22,6 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The answer's length that the context leaves room for. Errors: kBadRequest.
-int64_t RoomForAnswer(const GenerateRequest& request) {
-  const int64_t prompt = int64_t(request.prompt_ids.size());
-  if (prompt == 0) throw Error(ErrorCode::kBadRequest, "the prompt is empty");
-  if (request.max_tokens < 1) {
-    throw Error(ErrorCode::kBadRequest,
-                fmt::format("max-tokens is {}; it has to be 1 or more", request.max_tokens));
-  }
-  if (prompt >= request.context_tokens) {
-    throw Error(ErrorCode::kBadRequest,
-                fmt::format("the prompt is too long: it has {} tokens, and a context of {} tokens "
-                            "leaves no room for an answer (--context)",
-                            prompt, request.context_tokens));
-  }
-  return std::min(request.max_tokens, request.context_tokens - prompt);
-}
-
-// Drops from the sequence what differs from the prompt and returns how much stays. The last token
-// of the prompt is always computed, since its logits begin the answer.
-int64_t KeepCommonPrefix(Sequence& sequence, std::span<const int32_t> prompt) {
-  const std::span<const int32_t> held = sequence.ids();
-  const size_t limit = std::min(held.size(), prompt.size() - 1);
-  size_t common = 0;
-  while (common < limit && held[common] == prompt[common]) ++common;
-  if (common < held.size()) sequence.Truncate(int64_t(common));
-  return int64_t(common);
-}
-
 // Turns tokens into text that may be shown.
 class TextStream {
  public:
@@ -137,17 +109,33 @@ std::vector<int32_t> ChatEndIds(std::span<const int32_t> eos_ids, const Tokenize
   return ids;
 }
 
+int64_t RoomForAnswer(int64_t prompt_tokens, int64_t max_tokens, int64_t context_tokens) {
+  if (prompt_tokens == 0) throw Error(ErrorCode::kBadRequest, "the prompt is empty");
+  if (max_tokens < 1) {
+    throw Error(ErrorCode::kBadRequest,
+                fmt::format("max-tokens is {}; it has to be 1 or more", max_tokens));
+  }
+  if (prompt_tokens >= context_tokens) {
+    throw Error(ErrorCode::kBadRequest,
+                fmt::format("the prompt is too long: it has {} tokens, and a context of {} tokens "
+                            "leaves no room for an answer (--context)",
+                            prompt_tokens, context_tokens));
+  }
+  return std::min(max_tokens, context_tokens - prompt_tokens);
+}
+
 GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
                         const GenerateRequest& request) {
   CheckSamplingParams(request.sampling);
-  const int64_t room = RoomForAnswer(request);
+  const int64_t room =
+      RoomForAnswer(int64_t(request.prompt_ids.size()), request.max_tokens, request.context_tokens);
   GenerateResult result;
   result.prompt_tokens = int64_t(request.prompt_ids.size());
   TextStream text(tokenizer, request, result);
   auto start = Clock::now();
   bool is_prefill = true;
   try {
-    result.reused_tokens = KeepCommonPrefix(sequence, request.prompt_ids);
+    result.reused_tokens = sequence.AdoptPrefix(request.prompt_ids);
     const auto rest = std::span(request.prompt_ids).subspan(size_t(result.reused_tokens));
     const std::span<const float> logits = sequence.Append(rest, LogitsMode::kLast, request.cancel);
     result.prefill_seconds = SecondsSince(start);

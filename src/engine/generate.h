@@ -52,6 +52,10 @@ struct GenerateResult {
   }
 };
 
+// Tokens that an answer may have. Errors: kBadRequest for an empty prompt, one that leaves no room
+// in the context, max_tokens < 1.
+int64_t RoomForAnswer(int64_t prompt_tokens, int64_t max_tokens, int64_t context_tokens);
+
 // Errors: kBadRequest for an empty prompt, a prompt that leaves no room in the context,
 // max_tokens < 1 or sampling parameters out of range; kNonFinite from the engine or the logits.
 GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,

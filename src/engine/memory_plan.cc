@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kDefaultContext = 16384;
 constexpr int64_t kMaxPrefillChunk = 8192;
+constexpr int64_t kMaxSequences = 512;
 // Program text, libraries and heap at rest, measured with the built-in model.
 constexpr uint64_t kProgramBytes = uint64_t{9} << 20;
 // A tokenizer's tables for each byte of its JSON, measured likewise.
@@ -43,6 +44,16 @@ EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config
   EngineSizes sizes;
   sizes.context_tokens = ResolveContext(options, config);
   sizes.prefill_chunk = std::min(options.prefill_chunk, sizes.context_tokens);
+  if (options.max_sequences < 1 || options.max_sequences > kMaxSequences) {
+    throw Error(ErrorCode::kUsage, fmt::format("{} sequences at once are outside 1..{}",
+                                               options.max_sequences, kMaxSequences));
+  }
+  sizes.max_sequences = options.max_sequences;
+  sizes.step_tokens = std::max(sizes.prefill_chunk, sizes.max_sequences);
+  sizes.lists_all = options.attention == "full-list";
+  sizes.selects = options.attention == "auto" || options.attention == "sparse";
+  sizes.kv_bytes = options.kv_bytes;
+  sizes.kv_tokens = options.kv_tokens;
   sizes.num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
   return sizes;
 }
@@ -65,32 +76,46 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
       std::max({2 * c.hidden_size, c.intermediate_size, c.moe_intermediate_size,
                 c.shared_intermediate(), c.q_lora_rank, c.num_heads * c.v_dim, c.num_experts,
                 c.kv_lora_rank + c.qk_rope_dim, c.qk_dim(), c.index_head_dim});
-  limits.max_tokens = sizes.prefill_chunk;
+  limits.max_tokens = sizes.step_tokens;
   limits.max_context = sizes.context_tokens;
   // An MTP layer without an indexer attends to everything, as every layer does without any.
   const bool has_dense_mtp = c.num_mtp_layers > 0 && !shape.has_index_keys.back();
   const bool has_indexer = shape.num_index_layers() > 0;
-  limits.selects = has_indexer && sizes.context_tokens > c.index_topk;
-  limits.max_keys = has_indexer && !has_dense_mtp ? std::min(c.index_topk, sizes.context_tokens)
-                                                  : sizes.context_tokens;
+  limits.selects = has_indexer && sizes.selects && sizes.context_tokens > c.index_topk;
+  limits.max_keys = has_indexer && sizes.selects && !has_dense_mtp
+                        ? std::min(c.index_topk, sizes.context_tokens)
+                        : sizes.context_tokens;
   limits.num_heads = c.num_heads;
   limits.row = shape.row;
   return limits;
 }
 
+int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
+  const int64_t context = KvShape::PagesOf(sizes.context_tokens);
+  if (sizes.kv_bytes == 0) return std::max(context, KvShape::PagesOf(sizes.kv_tokens));
+  const auto pages = int64_t(sizes.kv_bytes / uint64_t(shape.page_bytes()));
+  if (pages >= context) return pages;
+  throw Error(
+      ErrorCode::kUsage,
+      fmt::format("{:.1f} MB hold {} tokens, less than the context of {} (--kv-memory {} or "
+                  "more, or a smaller --context)",
+                  double(sizes.kv_bytes) / 1e6, pages * kPageTokens, sizes.context_tokens,
+                  CeilDiv(context * shape.page_bytes(), 1'000'000)));
+}
+
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
   const ModelConfig& c = source.config();
   const KvShape shape = KvShapeOf(source);
-  const auto pages = uint64_t(CeilDiv(sizes.context_tokens, kPageTokens));
+  const auto pages = uint64_t(NumPages(shape, sizes));
   MemoryPlan plan;
   plan.dense_weights = source.table().dense_bytes();
   plan.experts = source.table().expert_bytes();
   plan.latent_kv = pages * uint64_t(shape.latent_page_bytes());
   plan.index_keys = pages * uint64_t(shape.index_page_bytes());
-  plan.workspace = WorkspaceBytes(c, sizes.prefill_chunk, sizes.context_tokens) +
+  plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.lists_all) +
                    CpuOps::PreparedBytes(OpsLimits(c, shape, sizes), sizes.num_threads) +
                    RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
-                   uint64_t(c.vocab_size) * sizeof(float);
+                   uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
   return plan;
 }

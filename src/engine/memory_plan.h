@@ -13,6 +13,12 @@ struct EngineSizes {
   int64_t context_tokens = 0;  // the option, or the model's limit, at most 16,384
   int64_t prefill_chunk = 0;   // at most context_tokens
   int num_threads = 0;
+  int64_t max_sequences = 1;
+  int64_t step_tokens = 0;  // of a step at most
+  bool lists_all = false;   // attention in full-list mode
+  bool selects = true;      // the indexer is used
+  uint64_t kv_bytes = 0;    // the option
+  int64_t kv_tokens = 0;    // likewise
 };
 // Errors: kUsage naming the option, its value and its range.
 EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config);
@@ -22,6 +28,9 @@ KvShape KvShapeOf(const ModelSource& source);
 
 // What the operations of a CPU are asked for by a model.
 Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const EngineSizes& sizes);
+
+// Pages of the KV cache. Errors: kUsage where they do not hold a context.
+int64_t NumPages(const KvShape& shape, const EngineSizes& sizes);
 
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes);
 

@@ -43,7 +43,7 @@ TEST(Oracle, ArgmaxOfEveryPositionBeyondTheTolerance) {
     if (ids.size() > 600) continue;  // `hillstar score` runs the long ones
     const std::vector<int32_t> argmax = c["argmax"];
     const std::vector<double> margin = c["margin"];
-    const auto sequence = engine->NewSequence(true);
+    const auto sequence = engine->NewSequence({.keep_hidden = true});
     const auto logits = sequence->Append(ids, LogitsMode::kAll);
     for (size_t t = 0; t < ids.size(); ++t, ++num_positions) {
       const int32_t got = ArgMax(logits.subspan(t * vocab, vocab));

@@ -164,6 +164,17 @@ File File::OpenForWriting(const std::filesystem::path& path) {
   return file;
 }
 
+File File::CreateUnnamed(const std::filesystem::path& folder) {
+  int fd = ::open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  if (fd < 0 && errno == EOPNOTSUPP) {  // a file system without such files
+    std::string name = (folder / "unnamed-XXXXXX").native();
+    fd = ::mkostemp(name.data(), O_CLOEXEC);
+    if (fd >= 0) ::unlink(name.c_str());
+  }
+  if (fd < 0) ThrowIo("create a file in", folder.native(), errno);
+  return File(fd, fmt::format("a file without a name in {}", folder.native()));
+}
+
 File File::OpenFolder(const std::filesystem::path& path) {
   const int fd = OpenRetried(path.c_str(), O_RDONLY | O_DIRECTORY);
   if (fd < 0) ThrowIo("open", path.native(), errno);

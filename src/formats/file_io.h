@@ -44,6 +44,8 @@ class File {
   static File OpenForWriting(const std::filesystem::path& path);
   // Writes to an existing file past the page cache, under the same conditions as TryOpenDirect.
   static std::optional<File> TryOpenDirectForWriting(const std::filesystem::path& path);
+  // A file without a name for reading and writing; gone once it is closed.
+  static File CreateUnnamed(const std::filesystem::path& folder);
   // To sync the names in a folder.
   static File OpenFolder(const std::filesystem::path& path);
 

@@ -1,18 +1,72 @@
 #include "kv/sequence_kv.h"
 
-#include "hillstar/error.h"
+#include <algorithm>
+
+#include "core/check.h"
 
 namespace hillstar {
 
-SequenceKv::~SequenceKv() {
-  for (PageId page : pages_) pool_.Release(page);
+int64_t SequenceKv::Adopt(std::span<const int32_t> ids, int64_t num_held) {
+  if (!shares_) return num_held;
+  KvCache::Chain chain = cache_.Adopt(ids);
+  const int64_t full = int64_t(chain.pages.size()) * kPageTokens;
+  const PrefixIndex::NodeId last = chain.nodes.empty() ? PrefixIndex::kRoot : chain.nodes.back();
+  const KvCache::Partial partial = cache_.FindPartial(last, ids.subspan(size_t(full)));
+  if (full + partial.num_tokens <= num_held) {
+    cache_.ReleaseAll(chain.pages);
+    return num_held;
+  }
+  Truncate(0);
+  pages_ = std::move(chain.pages);
+  nodes_ = std::move(chain.nodes);
+  if (partial.num_tokens == 0 || !cache_.CanCopy(partial.page)) return full;
+  pages_.push_back(cache_.TakeCopy(partial.page));
+  return full + partial.num_tokens;
 }
 
-void SequenceKv::Reserve(int64_t num_tokens) {
-  while (int64_t(pages_.size()) * kPageTokens < num_tokens) {
-    if (pool_.num_free() == 0) throw Error(ErrorCode::kBudget, "all pages are in use");
-    pages_.push_back(pool_.Take());
+int64_t SequenceKv::num_shared() const {
+  return std::ranges::count_if(pages_, [&](PageId page) { return cache_.num_holders(page) > 1; });
+}
+
+int64_t SequenceKv::NumToPrepare(int64_t first, int64_t end) const {
+  const int64_t new_pages = std::max<int64_t>(0, KvShape::PagesOf(end) - num_pages());
+  int64_t copies = 0;
+  for (int64_t i = first / kPageTokens; i < std::min(num_pages(), KvShape::PagesOf(end)); ++i) {
+    copies += !cache_.IsOwn(pages_[size_t(i)]);
   }
+  return new_pages + copies;
+}
+
+void SequenceKv::Prepare(int64_t first, int64_t end) {
+  CHECK(first <= num_pages() * kPageTokens);
+  const int64_t first_page = first / kPageTokens;
+  if (int64_t(nodes_.size()) > first_page) nodes_.resize(size_t(first_page));
+  for (int64_t i = first_page; i < std::min(num_pages(), KvShape::PagesOf(end)); ++i) {
+    PageId& page = pages_[size_t(i)];
+    if (cache_.IsOwn(page)) continue;
+    const PageId copy = cache_.TakeCopy(page);
+    cache_.Release(page);
+    page = copy;
+  }
+  while (num_pages() < KvShape::PagesOf(end)) pages_.push_back(cache_.Take());
+}
+
+void SequenceKv::Commit(std::span<const int32_t> ids) {
+  if (!shares_) return;
+  for (size_t i = nodes_.size(); int64_t(i + 1) * kPageTokens <= int64_t(ids.size()); ++i) {
+    const PrefixIndex::NodeId parent = nodes_.empty() ? PrefixIndex::kRoot : nodes_.back();
+    const auto tokens = ids.subspan(i * size_t(kPageTokens), size_t(kPageTokens));
+    const KvCache::Published published = cache_.Publish(parent, tokens, pages_[i]);
+    pages_[i] = published.page;
+    nodes_.push_back(published.node);
+  }
+}
+
+void SequenceKv::Truncate(int64_t num_tokens) {
+  const size_t kept = std::min(pages_.size(), size_t(KvShape::PagesOf(num_tokens)));
+  cache_.ReleaseAll(std::span(pages_).subspan(kept));
+  pages_.resize(kept);
+  nodes_.resize(std::min(nodes_.size(), size_t(num_tokens / kPageTokens)));
 }
 
 }  // namespace hillstar

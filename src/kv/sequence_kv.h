@@ -1,32 +1,63 @@
-// One sequence's pages. Used by one thread at a time; the pages are read by many while a step runs.
+// One sequence's pages. Rows are written only into pages that nobody else refers to; full pages are
+// shared through the prefix index. Used by one thread at a time; the pages are read by many while a
+// step runs.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "kv/page_pool.h"
+#include "kv/kv_cache.h"
 
 namespace hillstar {
 
 class SequenceKv {
  public:
-  // `pool` outlives the object.
-  explicit SequenceKv(PagePool& pool) : pool_(pool) {}
-  ~SequenceKv();
+  // `cache` outlives the object. Without `shares` it neither adopts nor publishes pages.
+  explicit SequenceKv(KvCache& cache, bool shares = true) : cache_(cache), shares_(shares) {}
+  ~SequenceKv() { Truncate(0); }
   SequenceKv(const SequenceKv&) = delete;
   SequenceKv& operator=(const SequenceKv&) = delete;
 
-  // Makes room for rows 0 .. num_tokens - 1; what exists stays where it is.
-  // Errors: kBudget; the pages made so far stay.
-  void Reserve(int64_t num_tokens);
+  int64_t num_pages() const { return int64_t(pages_.size()); }
+  // Pages that other sequences hold too.
+  int64_t num_shared() const;
 
-  PageTable latents(int64_t layer) const { return pool_.latents(pages_.data(), layer); }
+  // Takes over the rows that the prefix index has of the first tokens of `ids`, full pages by
+  // reference and the beginning of one more by a copy; returns how many tokens that is.
+  // `num_held` rows are there already and stay if the index has no more. Where the copy finds no
+  // page, it is left out.
+  int64_t Adopt(std::span<const int32_t> ids, int64_t num_held);
+
+  // Makes rows [first, end) writable: takes pages for what is new and copies a page that is shared.
+  // What exists stays where it is. REQUIRES rows 0 .. first - 1 to be there.
+  // Errors: kBudget; what was there stays, and the pages made so far.
+  void Prepare(int64_t first, int64_t end);
+  // Pages that Prepare would take.
+  int64_t NumToPrepare(int64_t first, int64_t end) const;
+  // All rows of `ids`, the sequence from its first token on, are computed: publishes full pages.
+  void Commit(std::span<const int32_t> ids);
+  // Gives back the pages behind the first num_tokens rows.
+  void Truncate(int64_t num_tokens);
+
+  PageTable latents(int64_t layer) const { return cache_.pool().latents(pages_.data(), layer); }
   // REQUIRES shape.has_index_keys[layer].
-  PageTable index_keys(int64_t layer) const { return pool_.index_keys(pages_.data(), layer); }
+  PageTable index_keys(int64_t layer) const {
+    return cache_.pool().index_keys(pages_.data(), layer);
+  }
+  // Page i's rows of all layers, for saving, or after Prepare for restoring.
+  std::span<uint8_t> latent_bytes(int64_t i) const {
+    return cache_.pool().latent_bytes(pages_[size_t(i)]);
+  }
+  std::span<uint8_t> index_bytes(int64_t i) const {
+    return cache_.pool().index_bytes(pages_[size_t(i)]);
+  }
 
  private:
-  PagePool& pool_;
+  KvCache& cache_;
+  const bool shares_;
   std::vector<PageId> pages_;
+  std::vector<PrefixIndex::NodeId> nodes_;  // of the first pages, which are in the index
 };
 
 }  // namespace hillstar

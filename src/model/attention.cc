@@ -11,7 +11,8 @@ void ForwardPass::Attention(const AttentionWeights& attention, int64_t layer) {
   ProjectDown(attention);
   StoreKeys(attention, layer);
   ProjectQueries(attention);
-  if (attention.indexer) SelectKeys(layer);
+  const bool selects = mode_ == AttentionMode::kAuto || mode_ == AttentionMode::kSparse;
+  if (attention.indexer && selects) SelectKeys(layer);
   AttendAndProject(attention, layer);
 }
 
@@ -78,6 +79,7 @@ void ForwardPass::SelectKeys(int64_t layer) {
   ops_.MakeIndexQueries(step_, w_.index_q, w_.index_weights, shape, w_.index_queries);
   ops_.Select(step_, w_.index_queries, c_.index_num_heads, index_layout_, IndexPages(layer),
               w_.selection);
+  if (mode_ == AttentionMode::kSparse) ops_.ListAll(step_, w_.selection);
 }
 
 // Attention over the selected keys, then out of the latent space and back to the residual's width.

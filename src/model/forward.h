@@ -17,12 +17,34 @@
 
 namespace hillstar {
 
+// One sequence's part in a step.
+struct StepSequence {
+  SequenceKv* kv = nullptr;
+  const std::atomic<bool>* cancel = nullptr;  // takes its tokens out of the step; may be null
+
+  enum class Outcome { kDone, kCancelled, kNonFinite };
+  Outcome outcome = Outcome::kDone;         // set by the step
+  int64_t bad_layer = 0, bad_position = 0;  // of kNonFinite
+  static constexpr int64_t kHead = -1;      // as bad_layer
+};
+// The sentence for an outcome that is not kDone.
+Error StepError(const StepSequence& sequence);
+
 // One token of a step: of whichever sequence, at whichever position. Tokens of one sequence come in
 // ascending order of position, and all earlier positions are in its pages or in this step.
 struct BatchToken {
   int32_t id = 0;
   int64_t position = 0;
-  SequenceKv* kv = nullptr;
+  StepSequence* sequence = nullptr;
+};
+
+// Which keys a token attends to. docs/numerics.md, "Attention": all give the same bits where
+// everything is selected.
+enum class AttentionMode {
+  kAuto,      // what the indexer selects; everything where there is none, without a list
+  kDense,     // everything, without a list
+  kSparse,    // what the indexer selects, by a list also where that is everything
+  kFullList,  // everything, by a list
 };
 
 // Called with the residual stream of the step's tokens; see ResidualTap.
@@ -30,23 +52,28 @@ using LayerTap = std::function<void(int64_t layer, const float* residual)>;
 
 class ForwardPass {
  public:
-  // Everything passed outlives the object. A step holds at most max_tokens, of positions below
-  // context_tokens.
-  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops, int64_t max_tokens,
-              int64_t context_tokens);
+  struct Limits {
+    int64_t max_tokens = 0;      // of a step
+    int64_t context_tokens = 0;  // positions are below
+  };
+  // Everything passed outlives the object.
+  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
+              const Limits& limits, AttentionMode mode = AttentionMode::kAuto);
 
   // Computes the step; the rows of `residual()` are then the residual streams after the last layer
   // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
-  // last layer computes nothing else). The pages must have room (SequenceKv::Reserve).
-  // Errors: kCancelled if *cancel is seen true before a layer; kNonFinite naming layer, position.
-  // REQUIRES: first_wanted is 0 with a tap.
-  void Run(std::span<const BatchToken> tokens, int64_t first_wanted,
-           const std::atomic<bool>* cancel, const LayerTap& tap);
+  // last layer computes nothing else). The pages must be writable (SequenceKv::Prepare).
+  // A sequence that is cancelled before a layer or meets a value that is not finite leaves the
+  // step, which its outcome tells; the others go on.
+  // REQUIRES: first_wanted is 0 with a tap; outcomes are kDone.
+  void Run(std::span<const BatchToken> tokens, int64_t first_wanted, const LayerTap& tap);
   const float* residual() const { return w_.x; }
+  // The tokens, by their places in the step, whose rows residual() holds.
+  std::span<const int32_t> rows() const { return places_; }
 
   void SetRouterTap(RouterTap tap) { router_tap_ = std::move(tap); }
 
-  // Logits of rows [first, first + count) of residual(): f32 [count, vocab].
+  // Logits of rows [first, first + count) of residual(): f32 [count, vocab]. Outcomes as in Run.
   void Logits(int64_t first, int64_t count, float* out);
 
   // The MTP layer over a step: `hidden` f32 [T, D] are the residual streams after the last layer at
@@ -79,7 +106,9 @@ class ForwardPass {
   // forward.cc
   void Begin(std::span<const BatchToken> tokens);
   void DropRowsBefore(int64_t first);
-  void CheckFinite(int64_t layer, int64_t first_row = 0);
+  // Cancelled sequences and those with an outcome leave the step.
+  void LetLeave();
+  void NoteBadTokens(int64_t layer, int64_t first_row = 0);
   void HeadLogits(const float* norm, int64_t first, int64_t count, float* out);
   // y = W x for this step's tokens.
   LinearSlice Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const;
@@ -92,6 +121,7 @@ class ForwardPass {
   const ModelWeights& weights_;
   Ops& ops_;
   const int64_t max_tokens_;
+  const AttentionMode mode_;
   const Workspace whole_;
   Workspace w_;  // whole_, or its rows from some token on
   KvRowLayout row_layout_;
@@ -100,7 +130,10 @@ class ForwardPass {
 
   // The step in work.
   StepTokens step_;
-  std::span<const BatchToken> tokens_;
+  std::vector<BatchToken> batch_;
+  std::span<BatchToken> tokens_;  // of batch_, those still in the step
+  std::vector<int32_t> places_;   // of tokens_ in the step as it was given
+  std::vector<int32_t> kept_;
   std::vector<int32_t> ids_;
   std::vector<int64_t> positions_;
   std::vector<PageTable> pages_;

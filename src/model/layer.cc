@@ -16,7 +16,7 @@ void ForwardPass::Layer(const LayerWeights& layer, int64_t index) {
   } else {
     MixtureOfExperts(*layer.moe, index);
   }
-  CheckFinite(index);
+  NoteBadTokens(index);
 }
 
 // What later tokens need of this layer, and no more.
@@ -27,7 +27,7 @@ void ForwardPass::KeysOfLayer(const LayerWeights& layer, int64_t index) {
   AddKeyProjections(layer.attention);
   ops_.Linear(slices_);
   StoreKeys(layer.attention, index);
-  CheckFinite(index);
+  NoteBadTokens(index);
 }
 
 }  // namespace hillstar

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "formats/checkpoint.h"
 #include "formats/container.h"
+#include "formats/container_checksum.h"
 #include "formats/container_writer.h"
 #include "model/weights.h"
 
@@ -42,6 +43,25 @@ class CheckpointSource : public ModelSource {
   const ModelConfig& config() const override { return config_; }
   const TensorTable& table() const override { return table_; }
   bool is_container() const override { return false; }
+  std::string Identity() const override {
+    std::string text = "checkpoint\n" + files_.config + "\n";
+    std::vector<float> row;
+    const auto add = [&](const std::string& name, WeightFormat format, int64_t cols) {
+      row.resize(size_t(cols));
+      checkpoint_->ReadRows(name, 0, 1, row.data());
+      text += fmt::format("{} {} {}\n", name, WeightFormatName(format),
+                          ChecksumHex(Checksum(row.data(), row.size() * sizeof(float))));
+    };
+    for (const TensorSpec& spec : table_.dense) {
+      add(spec.source, spec.format, spec.source_shape.back());
+    }
+    for (const ExpertLayerSpec& layer : table_.experts) {
+      for (int64_t e : {int64_t{0}, layer.num_experts - 1}) {
+        add(layer.gate(e), layer.shape.format, layer.shape.hidden);
+      }
+    }
+    return Sha256Hex(text);
+  }
 
   void LoadTensor(const TensorSpec& spec, const ParallelFor& parallel,
                   uint8_t* out) const override {
@@ -82,6 +102,7 @@ class ContainerSource : public ModelSource {
   const ModelConfig& config() const override { return config_; }
   const TensorTable& table() const override { return table_; }
   bool is_container() const override { return true; }
+  std::string Identity() const override { return container_->identity(); }
 
   void LoadTensor(const TensorSpec& spec, const ParallelFor&, uint8_t* out) const override {
     container_->ReadTensor(*container_->Find(spec.name), out);

@@ -21,6 +21,7 @@ struct SynthJob {
   std::string geometry = "glm-5.2";  // glm-5.2 or pocket (the built-in model's)
   int64_t num_layers = 0;            // 0: as many as the geometry has
   int64_t num_dense_layers = -1;     // -1: the geometry's if num_layers is, else 1
+  int64_t max_positions = 0;         // 0: the geometry's
   FormatPlan formats;
   bool with_mtp = false;
   uint64_t seed = 1;

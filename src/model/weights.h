@@ -96,6 +96,10 @@ class ModelSource {
   // The tensors with the formats that they have or will get.
   virtual const TensorTable& table() const = 0;
   virtual bool is_container() const = 0;
+  // 64 hexadecimal digits: two models with the same identity compute the same logits. A container
+  // has it from the checksums of all its bytes; of a checkpoint it covers the configuration, the
+  // formats, and names, shapes and first rows of its tensors. Errors: kIo, kBadFile.
+  virtual std::string Identity() const = 0;
 
   // Fills the memory of one tensor or some experts of a layer. Any thread.
   virtual void LoadTensor(const TensorSpec& spec, const ParallelFor& parallel,

@@ -20,14 +20,15 @@ class CountingMemory : public WorkspaceMemory {
 
 }  // namespace
 
-uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens) {
+uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
+                        bool lists_all) {
   CountingMemory memory;
-  Workspace(config, memory, max_tokens, context_tokens);
+  Workspace(config, memory, max_tokens, context_tokens, lists_all);
   return memory.num_bytes();
 }
 
 Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens,
-                     int64_t context_tokens) {
+                     int64_t context_tokens, bool lists_all) {
   const int64_t t = max_tokens, th = t * c.num_heads, d = c.hidden_size, latent = c.kv_lora_rank;
   x = memory.AllocFloats(t * d);
   normed = memory.AllocFloats(t * d);
@@ -48,7 +49,7 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
   values = memory.AllocFloats(th * c.v_dim);
   value_planes = memory.AllocPlanes(t, c.num_heads * c.v_dim);
 
-  selection.max_keys = c.index_num_heads > 0 ? c.index_topk : 0;
+  selection.max_keys = lists_all ? context_tokens : c.index_num_heads > 0 ? c.index_topk : 0;
   selection.counts = memory.AllocInts(t);
   if (c.index_num_heads > 0) {
     const int64_t rows = t * c.index_num_heads, dim = c.index_head_dim;
@@ -58,9 +59,8 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
     index_queries = {{memory.AllocBytes(rows * dim), memory.AllocBytes(rows * dim), dim},
                      memory.AllocFloats(rows),
                      memory.AllocFloats(rows)};
-    const bool selects = context_tokens > c.index_topk;  // else every list is dense
-    selection.lists = memory.AllocInts(selects ? t * c.index_topk : 0);
   }
+  selection.lists = memory.AllocInts(t * selection.max_keys);
 
   const int64_t k = c.num_experts_per_token, expert = c.moe_intermediate_size;
   hidden = memory.AllocFloats(std::max(t * c.intermediate_size, t * k * expert));

@@ -8,12 +8,13 @@
 namespace hillstar {
 
 // Bytes that a workspace takes for steps of at most max_tokens tokens of sequences of at most
-// context_tokens.
-uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens);
+// context_tokens. lists_all: lists hold a whole context.
+uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
+                        bool lists_all);
 
 struct Workspace {
   Workspace(const ModelConfig& config, WorkspaceMemory& memory, int64_t max_tokens,
-            int64_t context_tokens);
+            int64_t context_tokens, bool lists_all);
 
   float* x = nullptr;       // [T, D] residual stream
   float* normed = nullptr;  // [T, D]

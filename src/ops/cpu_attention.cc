@@ -1,6 +1,7 @@
 // Selection and attention on a CPU: how a step's tokens become pieces for the workers.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/check.h"
 #include "core/integers.h"
@@ -175,6 +176,16 @@ void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int
                     const KvRowLayout& layout, TokenPages pages, const Selection& selection,
                     const ActivationPlanes& out) {
   CpuAttention(*this, step, queries, num_heads, layout, pages, selection, out).Run();
+}
+
+void CpuOps::ListAll(const StepTokens& step, const Selection& selection) {
+  pool_.Run(step.num_tokens, [&](int64_t t, int) {
+    const int64_t num_keys = step.positions[t] + 1;
+    if (selection.counts[t] > 0 || num_keys > selection.max_keys) return;
+    int32_t* list = selection.lists + t * selection.max_keys;
+    std::iota(list, list + num_keys, 0);
+    selection.counts[t] = int32_t(num_keys);
+  });
 }
 
 void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 
 #include "core/check.h"
 #include "core/integers.h"
@@ -100,6 +101,7 @@ uint64_t CpuOps::PreparedBytes(const Limits& limits, int num_threads) {
 
 void CpuOps::Prepare(const Limits& limits) {
   limits_ = limits;
+  bad_ = std::vector<std::atomic<bool>>(size_t(limits.max_tokens));
   scratch_.clear();
   for (int w = 0; w < pool_.num_threads(); ++w) {
     scratch_.emplace_back(budget_, MemoryTag::kWorkspace, ScratchBytes(limits));
@@ -121,9 +123,8 @@ uint8_t* CpuOps::Scratch(int worker, size_t num_bytes) {
 }
 
 void CpuOps::NoteBad(int64_t token) {
-  int64_t seen = first_bad_.load();
-  while ((seen < 0 || token < seen) && !first_bad_.compare_exchange_weak(seen, token)) {
-  }
+  bad_[size_t(token)].store(true, std::memory_order_relaxed);
+  any_bad_.store(true);
 }
 
 double CpuOps::MeasurePeakProducts() {
@@ -139,7 +140,14 @@ double CpuOps::MeasurePeakProducts() {
   }
 }
 
-int64_t CpuOps::TakeFirstBadToken() { return first_bad_.exchange(-1); }
+std::vector<int64_t> CpuOps::TakeBadTokens() {
+  std::vector<int64_t> tokens;
+  if (!any_bad_.exchange(false)) return tokens;
+  for (size_t t = 0; t < bad_.size(); ++t) {
+    if (bad_[t].exchange(false)) tokens.push_back(int64_t(t));
+  }
+  return tokens;
+}
 
 void CpuOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
   ForRows(pool_, step.num_tokens,
@@ -319,6 +327,14 @@ void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const floa
     out.weight[r] = weights[r] * head_scale;
     if (!finite || !std::isfinite(out.weight[r])) NoteBad(t);
   });
+}
+
+void CpuOps::KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) {
+  uint8_t* bytes = static_cast<uint8_t*>(rows);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i] == int32_t(i)) continue;
+    std::memcpy(bytes + int64_t(i) * row_bytes, bytes + kept[i] * row_bytes, size_t(row_bytes));
+  }
 }
 
 void CpuOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {

@@ -53,10 +53,12 @@ class CpuOps : public Ops {
   void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
               const KvRowLayout& layout, TokenPages pages, const Selection& selection,
               const ActivationPlanes& out) override;
+  void ListAll(const StepTokens& step, const Selection& selection) override;
+  void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
   void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) override;
   void Finish() override {}
-  int64_t TakeFirstBadToken() override;
+  std::vector<int64_t> TakeBadTokens() override;
 
  private:
   friend class CpuAttention;
@@ -88,7 +90,8 @@ class CpuOps : public Ops {
   std::vector<HostBuffer> scratch_;  // one a worker
   HostBuffer partial_values_;
   AttentionLists attention_;
-  std::atomic<int64_t> first_bad_{-1};
+  std::vector<std::atomic<bool>> bad_;  // [max_tokens]
+  std::atomic<bool> any_bad_{false};
 };
 
 }  // namespace hillstar

@@ -3,12 +3,13 @@
 // take effect in order; results may be read on the host after Finish().
 //
 // Shapes: T tokens of a step. A value that is not finite is remembered with its token, see
-// TakeFirstBadToken; what is computed from it is undefined.
+// TakeBadTokens; what is computed from it is undefined.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kv/layout.h"
 #include "numerics/planes.h"
@@ -168,6 +169,11 @@ class Ops : public WorkspaceMemory {
   virtual void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
                       const KvRowLayout& layout, TokenPages pages, const Selection& selection,
                       const ActivationPlanes& out) = 0;
+  // Gives every token without a list the list of everything up to its own position, where that is
+  // at most max_keys long.
+  virtual void ListAll(const StepTokens& step, const Selection& selection) = 0;
+  // rows[i] = rows[kept[i]] for ascending `kept`: closes the gaps that tokens leave behind.
+  virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) = 0;
   // The router's choice for every token: experts int32 [T, k], weights f32 [T, k].
   virtual void Choose(const RouterChoice& first_token, int64_t num_tokens) = 0;
   // x[t] += sum of weights[t, r] * rows[slots[t, r]] + shared[t]; see WeightedSumSlice.
@@ -182,8 +188,8 @@ class Ops : public WorkspaceMemory {
 
   // Waits for what was asked for. Then results may be read.
   virtual void Finish() = 0;
-  // The lowest row of a step's tokens at which a value was not finite since the last call, or -1.
-  virtual int64_t TakeFirstBadToken() = 0;
+  // The rows of a step's tokens at which a value was not finite since the last call, ascending.
+  virtual std::vector<int64_t> TakeBadTokens() = 0;
 };
 
 }  // namespace hillstar

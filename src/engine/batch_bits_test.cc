@@ -1,0 +1,252 @@
+// A sequence's bits do not depend on who shares its steps, its pages or its engine: logits of one
+// request alone against the same inside batches, after prefix hits, in reused pages, restored from
+// saved pages. All by memcmp, on the built-in model.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "hillstar/engine.h"
+#include "model/config.h"
+#include "tokenizer/tokenizer.h"
+
+namespace hillstar {
+namespace {
+
+using Logits = std::vector<float>;
+
+class BatchBits : public testing::Test {
+ protected:
+  static constexpr int64_t kLongest = 8192;
+
+  static void SetUpTestSuite() {
+    EngineOptions options;
+    options.model = std::string(HILLSTAR_SOURCE_DIR) + "/models/pocket";
+    options.num_threads = 2;
+    options.max_sequences = 64;
+    options.context_tokens = 2 * kLongest;
+    options.load_mtp = false;
+    engine_ = Engine::Open(options).release();
+    std::ifstream file(std::string(HILLSTAR_SOURCE_DIR) + "/docs/numerics.md");
+    std::stringstream text;
+    text << file.rdbuf();
+    text_ = new std::vector<int32_t>(engine_->tokenizer().Encode(text.str(), AddedTokens::kAsText));
+  }
+  static void TearDownTestSuite() {
+    delete engine_;
+    delete text_;
+  }
+
+  // n tokens of a text, from `first` on; goes round where the text is short.
+  static std::vector<int32_t> Tokens(size_t first, size_t n) {
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < n; ++i) ids.push_back((*text_)[(first + i) % text_->size()]);
+    return ids;
+  }
+  static std::unique_ptr<Sequence> New() {
+    return engine_->NewSequence({.shares_prefixes = false});
+  }
+  // The logits behind the last of `ids`, computed alone.
+  static Logits Alone(const std::vector<int32_t>& ids) {
+    const auto logits = New()->Append(ids, LogitsMode::kLast);
+    return {logits.begin(), logits.end()};
+  }
+  static bool Same(std::span<const float> a, const Logits& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+  }
+  // One step of a token for each sequence.
+  static std::vector<StepResult> StepAll(const std::vector<Sequence*>& sequences,
+                                         const std::vector<int32_t>& next) {
+    std::vector<StepPart> parts;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      parts.push_back({sequences[i], std::span(next).subspan(i, 1), true, nullptr});
+    }
+    std::vector<StepResult> results(parts.size());
+    engine_->Step(parts, results);
+    return results;
+  }
+
+  static Engine* engine_;
+  static std::vector<int32_t>* text_;
+};
+Engine* BatchBits::engine_ = nullptr;
+std::vector<int32_t>* BatchBits::text_ = nullptr;
+
+TEST_F(BatchBits, AnyBatchAnySlotAnyNeighbours) {
+  constexpr size_t kPrompt = 300;  // beyond index_topk
+  const std::vector<int32_t> ids = Tokens(0, kPrompt + 1);
+  const Logits want = Alone(ids);
+  for (const size_t size : {size_t{2}, size_t{3}, size_t{7}, size_t{8}, size_t{9}, size_t{64}}) {
+    for (const size_t slot : {size_t{0}, size / 2, size - 1}) {
+      std::vector<std::unique_ptr<Sequence>> owners;
+      std::vector<Sequence*> sequences;
+      std::vector<int32_t> next;
+      for (size_t i = 0; i < size; ++i) {
+        owners.push_back(New());
+        const size_t length = i == slot ? kPrompt : 1 + (i * 29 + size) % 90;
+        const std::vector<int32_t> mine = i == slot ? ids : Tokens(7 * i + size, length + 1);
+        owners.back()->Append(std::span(mine).first(length), LogitsMode::kNone);
+        sequences.push_back(owners.back().get());
+        next.push_back(mine[length]);
+      }
+      const auto results = StepAll(sequences, next);
+      EXPECT_TRUE(Same(results[slot].logits, want)) << size << " sequences, slot " << slot;
+    }
+  }
+}
+
+TEST_F(BatchBits, LengthsAtPageBoundariesAndFarApartInOneBatch) {
+  const std::vector<size_t> lengths = {1, 62, 63, 64, 65, 126, 127, 128, 129, size_t{kLongest} - 1};
+  std::vector<std::unique_ptr<Sequence>> owners;
+  std::vector<Sequence*> sequences;
+  std::vector<int32_t> next;
+  std::vector<Logits> want;
+  for (size_t length : lengths) {
+    const std::vector<int32_t> ids = Tokens(length, length + 2);
+    owners.push_back(New());
+    const auto logits = owners.back()->Append(ids, LogitsMode::kLast);
+    want.emplace_back(logits.begin(), logits.end());
+    owners.back()->Truncate(int64_t(length));
+    sequences.push_back(owners.back().get());
+  }
+  for (size_t step = 0; step < 2; ++step) {
+    next.clear();
+    for (size_t length : lengths) next.push_back(Tokens(length, length + 2)[length + step]);
+    const auto results = StepAll(sequences, next);
+    for (size_t i = 0; step == 1 && i < lengths.size(); ++i) {
+      EXPECT_TRUE(Same(results[i].logits, want[i])) << lengths[i] << " tokens";
+    }
+  }
+}
+
+TEST_F(BatchBits, PromptChunksBesideAnswers) {
+  const std::vector<int32_t> prompt = Tokens(3, 333), answer = Tokens(50, 120);
+  const Logits want_prompt = Alone(prompt), want_answer = Alone(answer);
+  for (const size_t chunk : {size_t{1}, size_t{63}, size_t{64}, size_t{65}}) {
+    const auto long_one = New(), short_one = New();
+    short_one->Append(std::span(answer).first(80), LogitsMode::kNone);
+    size_t at = 0, answered = 80;
+    while (at < prompt.size() || answered < answer.size()) {
+      std::vector<StepPart> parts;
+      const size_t n = std::min(chunk, prompt.size() - at);
+      if (n > 0) {
+        parts.push_back(
+            {long_one.get(), std::span(prompt).subspan(at, n), at + n == prompt.size(), nullptr});
+      }
+      if (answered < answer.size()) {
+        parts.push_back({short_one.get(), std::span(answer).subspan(answered, 1), true, nullptr});
+      }
+      std::vector<StepResult> results(parts.size());
+      engine_->Step(parts, results);
+      at += n;
+      if (n > 0 && at == prompt.size()) {
+        EXPECT_TRUE(Same(results[0].logits, want_prompt)) << "chunks of " << chunk;
+      }
+      if (answered < answer.size() && ++answered == answer.size()) {
+        EXPECT_TRUE(Same(results.back().logits, want_answer)) << "chunks of " << chunk;
+      }
+    }
+  }
+}
+
+// One sequence hits a prefix, its neighbour does not; a second hit diverges within a page.
+TEST_F(BatchBits, PrefixHitsEqualColdRuns) {
+  const std::vector<int32_t> ids = Tokens(11, 400);
+  std::vector<int32_t> diverged = ids;
+  for (size_t i = 210; i < diverged.size(); ++i) diverged[i] = ids[i - 200];
+  const Logits want = Alone(ids), want_diverged = Alone(diverged);
+  const std::vector<int32_t> other = Tokens(90, 100);
+  const Logits want_other = Alone(other);
+  const auto first = engine_->NewSequence();
+  EXPECT_EQ(first->AdoptPrefix(ids), 0);
+  first->Append(ids, LogitsMode::kNone);
+  const auto hit = engine_->NewSequence(), cold = New(), partly = engine_->NewSequence();
+  EXPECT_EQ(hit->AdoptPrefix(ids), 384);
+  EXPECT_EQ(partly->AdoptPrefix(diverged), 210);
+  const std::vector<StepPart> parts = {
+      {hit.get(), std::span(ids).subspan(384), true, nullptr},
+      {cold.get(), other, true, nullptr},
+      {partly.get(), std::span(diverged).subspan(210), true, nullptr}};
+  std::vector<StepResult> results(3);
+  engine_->Step(parts, results);
+  EXPECT_TRUE(Same(results[0].logits, want));
+  EXPECT_TRUE(Same(results[1].logits, want_other));
+  EXPECT_TRUE(Same(results[2].logits, want_diverged));
+  // The pages that were shared are as they were.
+  const auto again = engine_->NewSequence();
+  EXPECT_EQ(again->AdoptPrefix(ids), 384);
+  EXPECT_TRUE(Same(again->Append(std::span(ids).subspan(384), LogitsMode::kLast), want));
+}
+
+TEST_F(BatchBits, PagesOfALongerSequenceLeaveNothingBehind) {
+  const std::vector<int32_t> ids = Tokens(5, 130);
+  const Logits want = Alone(ids);
+  for (int i = 0; i < 3; ++i) {
+    {
+      const auto longer = New();
+      longer->Append(Tokens(40, 600), LogitsMode::kNone);
+    }
+    EXPECT_TRUE(Same(New()->Append(ids, LogitsMode::kLast), want));
+  }
+}
+
+TEST_F(BatchBits, ACancelledPromptInABatchThenTheSamePrompt) {
+  const std::vector<int32_t> prompt = Tokens(70, 300), answer = Tokens(20, 90);
+  const Logits want_prompt = Alone(prompt), want_answer = Alone(answer);
+  const auto doomed = engine_->NewSequence(), other = New();
+  other->Append(std::span(answer).first(89), LogitsMode::kNone);
+  const std::atomic<bool> cancel{true};
+  const std::vector<StepPart> parts = {{doomed.get(), std::span(prompt).first(200), false, &cancel},
+                                       {other.get(), std::span(answer).last(1), true, nullptr}};
+  std::vector<StepResult> results(2);
+  engine_->Step(parts, results);
+  ASSERT_TRUE(results[0].error);
+  EXPECT_EQ(results[0].error->code(), ErrorCode::kCancelled);
+  EXPECT_EQ(doomed->num_tokens(), 0);
+  EXPECT_TRUE(Same(results[1].logits, want_answer));
+  EXPECT_EQ(doomed->AdoptPrefix(prompt), 0);  // nothing of it is offered
+  EXPECT_TRUE(Same(doomed->Append(prompt, LogitsMode::kLast), want_prompt));
+}
+
+TEST_F(BatchBits, RestoredPagesGoOnAsIfTheyHadNeverLeft) {
+  const std::vector<int32_t> ids = Tokens(33, 331);
+  const Logits want = Alone(ids);
+  std::vector<std::vector<uint8_t>> pages;
+  {
+    const auto sequence = New();
+    sequence->Append(std::span(ids).first(330), LogitsMode::kNone);
+    for (int64_t i = 0; i < sequence->num_pages(); ++i) {
+      pages.emplace_back(size_t(engine_->page_bytes()));
+      sequence->CopyPage(i, pages.back());
+    }
+  }
+  const auto restored = New();
+  restored->Append(Tokens(1, 500), LogitsMode::kNone);
+  restored->Restore(std::span(ids).first(330), [&](int64_t page, std::span<uint8_t> latents,
+                                                   std::span<uint8_t> keys) {
+    std::memcpy(latents.data(), pages[size_t(page)].data(), latents.size());
+    std::memcpy(keys.data(), pages[size_t(page)].data() + latents.size(), keys.size());
+  });
+  EXPECT_EQ(restored->num_tokens(), 330);
+  EXPECT_TRUE(Same(restored->Append(std::span(ids).last(1), LogitsMode::kLast), want));
+}
+
+// Errors of one part leave the others alone.
+TEST_F(BatchBits, ABadPartFailsAlone) {
+  const std::vector<int32_t> ids = Tokens(8, 64);
+  const Logits want = Alone(ids);
+  const std::vector<int32_t> outside = {engine_->config().vocab_size > 0 ? 1 << 30 : 0};
+  const auto good = New(), bad = New();
+  const std::vector<StepPart> parts = {{bad.get(), outside, true, nullptr},
+                                       {good.get(), ids, true, nullptr}};
+  std::vector<StepResult> results(2);
+  engine_->Step(parts, results);
+  ASSERT_TRUE(results[0].error);
+  EXPECT_EQ(results[0].error->code(), ErrorCode::kBadRequest);
+  EXPECT_TRUE(results[0].logits.empty());
+  EXPECT_TRUE(Same(results[1].logits, want));
+}
+
+}  // namespace
+}  // namespace hillstar

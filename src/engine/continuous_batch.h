@@ -1,0 +1,100 @@
+// Many requests at once: each step computes the next tokens of those that the scheduler chooses,
+// draws, and hands tokens out. Requests come and go between steps ("continuous batching"). Submit
+// and Cancel may be called by any thread, everything else by the one that uses the engine; its
+// callbacks run there too.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "engine/generate.h"
+#include "engine/scheduler.h"
+#include "hillstar/engine.h"
+
+namespace hillstar {
+
+struct BatchEnd {
+  FinishReason reason = FinishReason::kLength;
+  std::optional<Error> error = std::nullopt;  // ended the request; `reason` then says nothing
+  int32_t end_id = -1;                        // the end token that came, or -1
+  int64_t reused_tokens = 0;                  // of the prompt, taken over from the prefix index
+  int64_t num_pauses = 0;
+};
+
+struct BatchRequest {
+  std::vector<int32_t> prompt_ids;
+  SamplingParams sampling;
+  int64_t max_tokens = 0;
+  std::vector<int32_t> end_ids;                 // any of them ends the answer and is not handed out
+  std::function<bool(int32_t id)> on_token;     // false ends the answer as if cancelled
+  std::function<void(const BatchEnd&)> on_end;  // once, last
+};
+
+class ContinuousBatch {
+ public:
+  struct Options {
+    int64_t mixed_prompt_tokens = 64;        // SchedulerLimits
+    std::filesystem::path park_folder = {};  // where paused sequences' pages go; empty: nowhere,
+                                             // their rows are computed again
+  };
+  struct Counts {
+    int64_t steps = 0, prompt_tokens = 0, answer_tokens = 0;  // computed
+    int64_t pauses = 0, parked_pages = 0, recomputed_tokens = 0;
+  };
+
+  // `engine` outlives the object, which is the only one to use it meanwhile.
+  ContinuousBatch(Engine& engine, Options options);
+  ~ContinuousBatch();
+
+  // Checks the request and puts it in line; returns its number. Errors: kBadRequest as Generate's;
+  // kBudget if all pages together could not hold it.
+  int64_t Submit(BatchRequest request);
+  // Ends a request between two layers; one that has ended already is left alone.
+  void Cancel(int64_t id);
+
+  // Computes one step. False, and nothing done, if there is no request.
+  bool Step();
+  // Waits until there is a request, or until the time is up.
+  void WaitForRequest(std::chrono::milliseconds at_most);
+
+  const Counts& counts() const { return counts_; }
+  int64_t num_requests() const;  // that have not ended
+
+ private:
+  struct Entry;
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  void TakeNew();
+  void EndCancelled();
+  StepPlan Plan() const;
+  void Pause(Entry& entry);
+  void Enter(Entry& entry);
+  void Compute(std::span<const StepPlan::Share> shares);
+  void TakeResult(Entry& entry, int64_t num_tokens, const StepResult& result);
+  // Draws the next token from logits of the last known one; ends the entry where that ends it.
+  void Draw(Entry& entry, std::span<const float> logits);
+  void End(Entry& entry, const BatchEnd& end);
+  Entry& entry(int64_t id) { return *live_.at(id); }
+
+  Engine& engine_;
+  const Options options_;
+  SchedulerLimits limits_;
+  Counts counts_;
+  std::map<int64_t, EntryPtr> live_;  // by number, in order of arrival
+
+  mutable std::mutex mutex_;  // for what follows
+  std::condition_variable has_new_;
+  int64_t next_id_ = 1;
+  std::vector<EntryPtr> new_;
+  std::map<int64_t, EntryPtr> all_;  // that have not ended
+};
+
+}  // namespace hillstar

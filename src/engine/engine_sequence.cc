@@ -1,0 +1,258 @@
+#include "engine/engine_sequence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/check.h"
+#include "engine/sampler.h"
+
+namespace hillstar {
+namespace {
+
+// Logits of one call: a caller who wants more asks in pieces.
+constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
+// Logits that stay allocated between calls.
+constexpr size_t kKeptLogits = size_t{16} << 20;
+// Rows of MTP logits that are computed at once.
+constexpr int64_t kMtpRows = 64;
+
+MtpToken Largest(std::span<const float> logits) {
+  const int32_t best = Argmax(logits);
+  float second = -std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (int32_t(i) != best) second = std::max(second, logits[i]);
+  }
+  return {best, logits[size_t(best)] - second};
+}
+
+}  // namespace
+
+float* EngineState::ResizeLogits(size_t n) {
+  if (logits.capacity() > std::max(n, kKeptLogits)) std::vector<float>().swap(logits);
+  logits.resize(n);
+  return logits.data();
+}
+
+EngineSequence::EngineSequence(EngineState& state, const SequenceOptions& options)
+    : s_(state),
+      kv_(*state.kv, options.shares_prefixes && !options.keep_hidden),
+      keep_hidden_(options.keep_hidden) {}
+
+std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, LogitsMode mode,
+                                              const std::atomic<bool>* cancel) {
+  CheckIds(ids);
+  if (mode == LogitsMode::kAll) CheckLogitBytes(ids.size());
+  const int64_t before = num_tokens(), num_ids = int64_t(ids.size());
+  const int64_t vocab = s_.config.vocab_size, chunk = s_.sizes.prefill_chunk;
+  const int64_t num_rows = mode == LogitsMode::kAll ? num_ids : mode == LogitsMode::kLast ? 1 : 0;
+  float* out = s_.ResizeLogits(size_t(num_rows * vocab));
+  try {
+    kv_.Prepare(before, before + num_ids);
+    for (int64_t at = 0; at < num_ids; at += chunk) {
+      const int64_t n = std::min(chunk, num_ids - at);
+      const bool is_last = at + n == num_ids;
+      const int64_t num_logits = mode == LogitsMode::kAll ? n : is_last ? num_rows : 0;
+      StepAlone(ids.subspan(size_t(at), size_t(n)), num_logits, out, cancel);
+      out += num_logits * vocab;
+    }
+  } catch (...) {
+    Truncate(before);
+    throw;
+  }
+  return {s_.logits.data(), num_ids == 0 ? 0 : s_.logits.size()};
+}
+
+void EngineSequence::CheckIds(std::span<const int32_t> ids) const {
+  if (failed_) {
+    throw Error(ErrorCode::kNonFinite, "the sequence ended at a value that is not finite");
+  }
+  const int64_t total = num_tokens() + int64_t(ids.size());
+  if (total > s_.sizes.context_tokens) {
+    throw Error(ErrorCode::kBudget,
+                fmt::format("{} tokens do not fit the context of {} (--context)", total,
+                            s_.sizes.context_tokens));
+  }
+  for (int32_t id : ids) {
+    if (id >= 0 && id < s_.config.vocab_size) continue;
+    throw Error(ErrorCode::kBadRequest, fmt::format("token id {} is outside the vocabulary of {}",
+                                                    id, s_.config.vocab_size));
+  }
+}
+
+void EngineSequence::CheckLogitBytes(size_t num_tokens) const {
+  const uint64_t bytes = num_tokens * uint64_t(s_.config.vocab_size) * sizeof(float);
+  if (bytes <= kMaxLogitBytes) return;
+  throw Error(ErrorCode::kBudget,
+              fmt::format("logits of {} tokens are {:.1f} GB; ask for at most {:.1f} GB at once",
+                          num_tokens, double(bytes) / 1e9, double(kMaxLogitBytes) / 1e9));
+}
+
+void EngineSequence::Enter(int64_t num_tokens, const std::atomic<bool>* cancel) {
+  try {
+    kv_.Prepare(this->num_tokens(), this->num_tokens() + num_tokens);
+  } catch (const Error&) {
+    kv_.Truncate(this->num_tokens());
+    throw;
+  }
+  step_ = {&kv_, cancel, StepSequence::Outcome::kDone, 0, 0};
+}
+
+void EngineSequence::Leave(std::span<const int32_t> ids) {
+  if (step_.outcome != StepSequence::Outcome::kDone) {
+    failed_ = step_.outcome == StepSequence::Outcome::kNonFinite;
+    Truncate(num_tokens());
+    throw StepError(step_);
+  }
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  kv_.Commit(ids_);
+}
+
+void EngineSequence::StepAlone(std::span<const int32_t> ids, int64_t num_logits, float* out,
+                               const std::atomic<bool>* cancel) {
+  const int64_t n = int64_t(ids.size()), position = num_tokens();
+  Enter(n, cancel);
+  batch_.clear();
+  for (int64_t i = 0; i < n; ++i) batch_.push_back({ids[size_t(i)], position + i, &step_});
+  LayerTap tap;
+  if (s_.tap) tap = [&](int64_t layer, const float* x) { s_.tap(layer, position, n, x); };
+  const int64_t first_wanted = keep_hidden_ || s_.tap ? 0 : n - num_logits;
+  s_.forward->Run(batch_, first_wanted, tap);
+  const bool is_done = step_.outcome == StepSequence::Outcome::kDone;
+  if (is_done && num_logits > 0) {
+    s_.forward->Logits(n - num_logits - first_wanted, num_logits, out);
+  }
+  Leave(ids);
+  if (keep_hidden_) KeepHidden(n);
+}
+
+void EngineSequence::KeepHidden(int64_t num_tokens) {
+  const float* x = s_.forward->residual();
+  hidden_.insert(hidden_.end(), x, x + num_tokens * s_.config.hidden_size);
+}
+
+// The tokens whose logits are wanted come last, so that the last layer skips the others.
+void EngineSequence::Step(EngineState& state, std::span<const StepPart> parts,
+                          std::span<StepResult> results) {
+  CHECK(parts.size() == results.size());
+  std::vector<BatchToken> batch;
+  std::vector<int64_t> wanted_part;  // of each token whose logits are wanted
+  const auto sequence = [&](size_t p) { return static_cast<EngineSequence*>(parts[p].sequence); };
+  const auto attempt = [&](size_t p, const auto& fn) {
+    try {
+      fn();
+    } catch (const Error& error) {
+      results[p].error = error;
+    }
+  };
+  for (size_t p = 0; p < parts.size(); ++p) {
+    results[p] = {};
+    attempt(p, [&] {
+      CHECK(!parts[p].ids.empty() && !sequence(p)->keep_hidden_);
+      sequence(p)->CheckIds(parts[p].ids);
+      sequence(p)->Enter(int64_t(parts[p].ids.size()), parts[p].cancel);
+    });
+  }
+  for (const bool wanted : {false, true}) {
+    for (size_t p = 0; p < parts.size(); ++p) {
+      if (results[p].error) continue;
+      const size_t last = parts[p].ids.size() - size_t(parts[p].wants_logits);
+      const int64_t position = sequence(p)->num_tokens();
+      for (size_t i = wanted ? last : 0; i < (wanted ? parts[p].ids.size() : last); ++i) {
+        batch.push_back({parts[p].ids[i], position + int64_t(i), &sequence(p)->step_});
+        if (wanted) wanted_part.push_back(int64_t(p));
+      }
+    }
+  }
+  const int64_t first_wanted = int64_t(batch.size() - wanted_part.size());
+  if (!batch.empty()) state.forward->Run(batch, first_wanted, {});
+  const std::span<const int32_t> rows = state.forward->rows();
+  const auto vocab = size_t(state.config.vocab_size);
+  float* logits = state.ResizeLogits(rows.size() * vocab);
+  if (!batch.empty() && !rows.empty()) state.forward->Logits(0, int64_t(rows.size()), logits);
+  for (size_t row = 0; !batch.empty() && row < rows.size(); ++row) {
+    const int64_t p = wanted_part[size_t(rows[row] - first_wanted)];
+    results[size_t(p)].logits = {logits + row * vocab, vocab};
+  }
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (!results[p].error) attempt(p, [&] { sequence(p)->Leave(parts[p].ids); });
+    if (results[p].error) results[p].logits = {};
+  }
+}
+
+std::vector<MtpToken> EngineSequence::MtpArgmax(int64_t first) {
+  if (!s_.weights.mtp) {
+    throw Error(ErrorCode::kUnsupported, s_.options.model + " has no MTP layer loaded");
+  }
+  CHECK(keep_hidden_);
+  std::vector<MtpToken> result;
+  const int64_t chunk = s_.sizes.prefill_chunk, end = num_tokens() - 1;
+  step_ = {&kv_, nullptr, StepSequence::Outcome::kDone, 0, 0};
+  for (int64_t at = 0; at < end; at += chunk) {
+    const int64_t n = std::min(chunk, end - at);
+    batch_.clear();
+    for (int64_t i = at; i < at + n; ++i) batch_.push_back({ids_[size_t(i) + 1], i, &step_});
+    s_.forward->RunMtp(batch_, hidden_.data() + at * s_.config.hidden_size);
+    AppendMtp(std::max<int64_t>(0, first - at), n, &result);
+    if (step_.outcome != StepSequence::Outcome::kDone) throw StepError(step_);
+  }
+  return result;
+}
+
+void EngineSequence::AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>* result) {
+  const auto vocab = size_t(s_.config.vocab_size);
+  for (int64_t row = first; row < end; row += kMtpRows) {
+    const int64_t n = std::min(kMtpRows, end - row);
+    const float* logits = s_.ResizeLogits(size_t(n) * vocab);
+    s_.forward->MtpLogits(row, n, s_.logits.data());
+    for (size_t i = 0; i < size_t(n); ++i) result->push_back(Largest({logits + i * vocab, vocab}));
+  }
+}
+
+void EngineSequence::Truncate(int64_t num_tokens) {
+  CHECK(num_tokens >= 0 && num_tokens <= this->num_tokens());
+  ids_.resize(size_t(num_tokens));
+  kv_.Truncate(num_tokens);
+  if (keep_hidden_) hidden_.resize(size_t(num_tokens * s_.config.hidden_size));
+}
+
+int64_t EngineSequence::AdoptPrefix(std::span<const int32_t> prompt) {
+  if (prompt.empty()) {
+    Truncate(0);
+    return 0;
+  }
+  const auto all_but_last = prompt.first(prompt.size() - 1);
+  const auto common = std::ranges::mismatch(ids_, all_but_last).in1 - ids_.begin();
+  Truncate(common);
+  const int64_t held = kv_.Adopt(all_but_last, common);
+  ids_.assign(prompt.begin(), prompt.begin() + held);
+  return held;
+}
+
+void EngineSequence::CopyPage(int64_t i, std::span<uint8_t> out) const {
+  CHECK(i >= 0 && i < num_pages());
+  const std::span<const uint8_t> latents = kv_.latent_bytes(i), keys = kv_.index_bytes(i);
+  CHECK(out.size() == latents.size() + keys.size());
+  std::ranges::copy(latents, out.begin());
+  std::ranges::copy(keys, out.begin() + std::ptrdiff_t(latents.size()));
+}
+
+void EngineSequence::Restore(std::span<const int32_t> ids, const ReadPageFn& read) {
+  CHECK(!keep_hidden_);
+  Truncate(0);
+  CheckIds(ids);
+  try {
+    kv_.Prepare(0, int64_t(ids.size()));
+    for (int64_t i = 0; i < kv_.num_pages(); ++i) {
+      read(i, kv_.latent_bytes(i), kv_.index_bytes(i));
+    }
+  } catch (...) {
+    Truncate(0);
+    throw;
+  }
+  ids_.assign(ids.begin(), ids.end());
+  kv_.Commit(ids_);
+}
+
+}  // namespace hillstar

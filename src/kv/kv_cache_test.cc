@@ -1,0 +1,326 @@
+// Pages, the prefix index and sequences over them: who holds what, what is evicted, what is copied.
+#include "kv/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "hillstar/error.h"
+#include "kv/sequence_kv.h"
+
+namespace hillstar {
+namespace {
+
+KvShape SmallShape() {
+  KvShape shape;
+  shape.row = {64, 2};
+  shape.index = {16};
+  shape.num_layers = 3;
+  shape.has_index_keys = {true, false, true};
+  return shape;
+}
+
+// Text number `seed`, of n tokens; texts differ from their first token on.
+std::vector<int32_t> Text(int seed, int64_t n) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; ++i) ids.push_back(int32_t(seed * 1000003 + i * 7 + 1));
+  return ids;
+}
+
+class KvCacheTest : public testing::Test {
+ protected:
+  explicit KvCacheTest(int64_t max_pages = 16) : cache_(SmallShape(), budget_, max_pages, 7) {}
+
+  // "Computes" rows [first, ids.size()): each row of each layer begins with its token.
+  void Compute(SequenceKv& kv, const std::vector<int32_t>& ids, int64_t first) {
+    kv.Prepare(first, int64_t(ids.size()));
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      for (size_t i = size_t(first); i < ids.size(); ++i) {
+        std::memcpy(kv.latents(layer).row(cache_.pool().shape().row, int64_t(i)), &ids[i],
+                    sizeof(int32_t));
+      }
+    }
+    kv.Commit(ids);
+  }
+  bool Holds(const SequenceKv& kv, const std::vector<int32_t>& ids, int64_t count) {
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      for (int64_t i = 0; i < count; ++i) {
+        int32_t id;
+        std::memcpy(&id, kv.latents(layer).row(cache_.pool().shape().row, i), sizeof id);
+        if (id != ids[size_t(i)]) return false;
+      }
+    }
+    return true;
+  }
+
+  MemoryBudget budget_;
+  KvCache cache_;
+};
+
+TEST_F(KvCacheTest, MemoryIsTakenPageByPageAndEqualsTheFormula) {
+  // Two planes of 64 + 64 bytes, two scales, padding; 2 planes of 16 bytes and a scale.
+  const KvShape shape = SmallShape();
+  EXPECT_EQ(shape.row.row_bytes(), 272);
+  EXPECT_EQ(shape.page_bytes(), 3 * 64 * 272 + 2 * 64 * 36);
+  EXPECT_EQ(budget_.used(), 0u);
+  SequenceKv kv(cache_);
+  for (int64_t n : {1, 63, 64, 65, 127, 128, 129, 300}) {
+    kv.Prepare(0, n);
+    const auto pages = uint64_t((n + 63) / 64);
+    EXPECT_EQ(uint64_t(kv.num_pages()), pages);
+    EXPECT_EQ(cache_.pool().allocated_bytes(), pages * uint64_t(shape.page_bytes()));
+    EXPECT_EQ(budget_.used(), pages * uint64_t(shape.page_bytes())) << n;
+  }
+  EXPECT_EQ(budget_.used(MemoryTag::kIndexKeys), 5u * 2 * 64 * 36);
+}
+
+TEST_F(KvCacheTest, GrowthMovesNothing) {
+  SequenceKv kv(cache_, false);
+  kv.Prepare(0, 64);
+  const uint8_t* first = kv.latents(0).row(SmallShape().row, 0);
+  kv.Prepare(64, 900);
+  EXPECT_EQ(kv.latents(0).row(SmallShape().row, 0), first);
+  EXPECT_EQ(kv.latents(2).row(SmallShape().row, 899),
+            kv.latents(2).page(899) + 3 * SmallShape().row.row_bytes());
+}
+
+TEST_F(KvCacheTest, LayersAndIndexKeysLieApart) {
+  SequenceKv kv(cache_);
+  kv.Prepare(0, 64);
+  const KvShape shape = SmallShape();
+  EXPECT_EQ(kv.latents(1).page(0) - kv.latents(0).page(0), shape.row.page_bytes());
+  EXPECT_EQ(kv.index_keys(2).page(0) - kv.index_keys(0).page(0), shape.index.page_bytes());
+}
+
+TEST_F(KvCacheTest, AFullPageIsAdoptedFromARunningSequence) {
+  const std::vector<int32_t> ids = Text(1, 200);
+  SequenceKv first(cache_), second(cache_);
+  Compute(first, ids, 0);
+  EXPECT_EQ(second.Adopt(std::span(ids).first(192), 0), 192);
+  EXPECT_EQ(cache_.pool().num_used(), 4);  // three shared, one of the first alone
+  EXPECT_TRUE(Holds(second, ids, 192));
+}
+
+TEST_F(KvCacheTest, OnlyFullPagesAreOffered) {
+  for (int64_t n : {63, 64, 65}) {
+    KvCache cache(SmallShape(), budget_, 16, 7);
+    const std::vector<int32_t> ids = Text(1, n);
+    {
+      SequenceKv kv(cache);
+      kv.Prepare(0, n);
+      kv.Commit(ids);
+    }
+    SequenceKv other(cache);
+    EXPECT_EQ(other.Adopt(ids, 0), n / 64 * 64) << n;
+  }
+}
+
+TEST_F(KvCacheTest, PagesStayForOthersAndAreTheOldestToGo) {
+  for (int text = 1; text <= 8; ++text) {  // 8 texts of two pages fill the cache
+    SequenceKv kv(cache_);
+    Compute(kv, Text(text, 128), 0);
+  }
+  EXPECT_EQ(cache_.pool().num_free(), 0);
+  EXPECT_EQ(cache_.num_available(), 16);
+  {
+    SequenceKv again(cache_);  // text 1 is used once more, so text 2 is the oldest
+    EXPECT_EQ(again.Adopt(Text(1, 128), 0), 128);
+  }
+  SequenceKv kv(cache_);
+  Compute(kv, Text(9, 64), 0);
+  SequenceKv probe(cache_);
+  EXPECT_EQ(probe.Adopt(Text(1, 128), 0), 128);
+  EXPECT_EQ(probe.Adopt(Text(2, 128), 0), 64);  // its second page went, not its first
+  EXPECT_EQ(probe.Adopt(Text(3, 128), 0), 128);
+}
+
+TEST_F(KvCacheTest, WhatIsHeldIsNeverEvicted) {
+  SequenceKv held(cache_);
+  const std::vector<int32_t> ids = Text(1, 64 * 15);
+  Compute(held, ids, 0);
+  SequenceKv other(cache_);
+  Compute(other, Text(2, 64), 0);
+  EXPECT_EQ(cache_.num_available(), 0);
+  try {
+    other.Prepare(64, 65);
+    FAIL() << "a seventeenth page";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBudget);
+    EXPECT_NE(std::string(error.what()).find("16 pages"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(Holds(held, ids, 64 * 15));
+}
+
+TEST_F(KvCacheTest, ASharedPageIsCopiedAtTheFirstDivergentToken) {
+  const std::vector<int32_t> ids = Text(1, 128);
+  std::vector<int32_t> other = ids;
+  for (size_t i = 100; i < other.size(); ++i) other[i] = -other[i];
+  SequenceKv first(cache_), second(cache_);
+  Compute(first, ids, 0);
+  EXPECT_EQ(second.Adopt(other, 0), 100);  // a page by reference, 36 rows by a copy
+  EXPECT_EQ(cache_.pool().num_used(), 3);
+  Compute(second, other, 100);
+  EXPECT_TRUE(Holds(first, ids, 128));
+  EXPECT_TRUE(Holds(second, other, 128));
+  // Within a sequence: what it shares with the index is copied before it is written.
+  first.Truncate(70);
+  std::vector<int32_t> third = ids;
+  for (size_t i = 70; i < third.size(); ++i) third[i] += 5;
+  EXPECT_EQ(first.NumToPrepare(70, 128), 1);
+  Compute(first, third, 70);
+  EXPECT_TRUE(Holds(first, third, 128));
+  SequenceKv probe(cache_);
+  EXPECT_EQ(probe.Adopt(ids, 0), 128);
+  EXPECT_TRUE(Holds(probe, ids, 128));
+  EXPECT_EQ(probe.Adopt(third, 0), 128);
+  EXPECT_TRUE(Holds(probe, third, 128));
+}
+
+TEST_F(KvCacheTest, TwoWhoComputeTheSameShareAfterwards) {
+  const std::vector<int32_t> ids = Text(1, 130);
+  SequenceKv first(cache_), second(cache_);
+  Compute(first, ids, 0);
+  Compute(second, ids, 0);
+  EXPECT_EQ(cache_.pool().num_used(), 4);
+  EXPECT_EQ(first.latents(0).page(0), second.latents(0).page(0));
+  EXPECT_NE(first.latents(0).page(128), second.latents(0).page(128));
+}
+
+TEST_F(KvCacheTest, ATruncatedTailIsNotSeenAgain) {
+  SequenceKv kv(cache_);
+  Compute(kv, Text(1, 500), 0);
+  kv.Truncate(0);
+  EXPECT_EQ(kv.num_pages(), 0);
+  const std::vector<int32_t> ids = Text(2, 10);
+  Compute(kv, ids, 0);
+  EXPECT_EQ(kv.num_pages(), 1);
+  EXPECT_TRUE(Holds(kv, ids, 10));
+}
+
+TEST_F(KvCacheTest, WhatTheSequenceHasStaysWhereTheIndexHasNoMore) {
+  const std::vector<int32_t> ids = Text(1, 100);
+  SequenceKv kv(cache_);
+  Compute(kv, ids, 0);
+  EXPECT_EQ(kv.Adopt(ids, 100), 100);
+  EXPECT_TRUE(Holds(kv, ids, 100));
+  EXPECT_EQ(cache_.pool().num_used(), 2);
+}
+
+TEST_F(KvCacheTest, APrivateSequenceNeitherOffersNorTakes) {
+  const std::vector<int32_t> ids = Text(1, 128);
+  SequenceKv secret(cache_, false), open(cache_);
+  Compute(secret, ids, 0);
+  EXPECT_EQ(cache_.index().num_nodes(), 0);
+  EXPECT_EQ(open.Adopt(ids, 0), 0);
+  Compute(open, ids, 0);
+  EXPECT_EQ(secret.Adopt(Text(1, 200), 128), 128);
+  EXPECT_NE(secret.latents(0).page(0), open.latents(0).page(0));
+}
+
+TEST_F(KvCacheTest, AnAdoptedPageDoesNotEvictItselfForItsCopy) {
+  const std::vector<int32_t> ids = Text(1, 64 * 16);
+  {
+    SequenceKv kv(cache_);
+    Compute(kv, ids, 0);
+  }
+  SequenceKv kv(cache_);  // shares 15 pages and a part of the last: no page is left for the copy
+  EXPECT_EQ(kv.Adopt(std::span(ids).first(64 * 15 + 30), 0), 64 * 15);
+  EXPECT_TRUE(Holds(kv, ids, 64 * 15));
+}
+
+// Sequences that grow, diverge, go back and end at random, over texts with common beginnings, in a
+// cache that is always short of pages. Every sequence must always hold its own rows.
+TEST_F(KvCacheTest, ManySequencesAtRandom) {
+  std::mt19937 random(3);
+  const auto below = [&](int64_t n) { return int64_t(random() % uint64_t(n)); };
+  struct Live {
+    std::unique_ptr<SequenceKv> kv;
+    std::vector<int32_t> ids;
+  };
+  std::vector<Live> live;
+  int64_t refusals = 0, adopted = 0;
+  for (int step = 0; step < 6000; ++step) {
+    if (live.size() < 5 && below(3) == 0) {
+      live.push_back({std::make_unique<SequenceKv>(cache_), {}});
+      std::vector<int32_t> ids = Text(int(below(3)), 64 * (1 + below(4)) + below(64));
+      for (size_t i = size_t(below(int64_t(ids.size()))); i < ids.size(); ++i) ids[i] += 1;
+      const int64_t held = live.back().kv->Adopt(ids, 0);
+      adopted += held;
+      live.back().ids.assign(ids.begin(), ids.begin() + held);
+    } else if (!live.empty()) {
+      const auto which = size_t(below(int64_t(live.size())));
+      Live& one = live[which];
+      const int64_t action = below(8);
+      if (action == 0) {
+        live.erase(live.begin() + std::ptrdiff_t(which));
+      } else if (action <= 2) {
+        const int64_t n = below(int64_t(one.ids.size()) + 1);
+        one.kv->Truncate(n);
+        one.ids.resize(size_t(n));
+      } else {
+        std::vector<int32_t> ids = one.ids;
+        const std::vector<int32_t> more = Text(int(below(3)), 1 + below(100));
+        ids.insert(ids.end(), more.begin(), more.end());
+        try {
+          Compute(*one.kv, ids, int64_t(one.ids.size()));
+          one.ids = ids;
+        } catch (const Error&) {
+          one.kv->Truncate(int64_t(one.ids.size()));
+          ++refusals;
+        }
+      }
+    }
+    for (const Live& one : live) ASSERT_TRUE(Holds(*one.kv, one.ids, int64_t(one.ids.size())));
+    ASSERT_LE(cache_.pool().num_used(), cache_.pool().max_pages());
+  }
+  EXPECT_GT(refusals, 10);
+  EXPECT_GT(adopted, 1000);
+  live.clear();
+  EXPECT_EQ(cache_.num_available(), cache_.pool().max_pages());
+  EXPECT_EQ(cache_.pool().allocated_bytes(),
+            uint64_t(cache_.pool().max_pages() * SmallShape().page_bytes()));
+}
+
+// 512 sequences of mixed lengths fit the pages of the sum of their lengths, each rounded up.
+TEST(KvCacheBudget, FiveHundredAndTwelveSequences) {
+  MemoryBudget budget;
+  const KvShape shape = SmallShape();
+  int64_t pages = 0;
+  const auto length = [](int64_t i) { return 1 + (i * 37) % 700; };
+  for (int64_t i = 0; i < 512; ++i) pages += KvShape::PagesOf(length(i));
+  KvCache cache(shape, budget, pages, 0);
+  std::vector<std::unique_ptr<SequenceKv>> sequences;
+  for (int64_t i = 0; i < 512; ++i) {
+    sequences.push_back(std::make_unique<SequenceKv>(cache));
+    sequences.back()->Prepare(0, length(i));
+  }
+  EXPECT_EQ(cache.num_available(), 0);
+  EXPECT_EQ(budget.used(), uint64_t(pages * shape.page_bytes()));
+  EXPECT_THROW(SequenceKv(cache).Prepare(0, 1), Error);
+  sequences.clear();
+  EXPECT_EQ(cache.num_available(), pages);
+}
+
+TEST(PrefixIndexTest, ACollisionOfHashesIsNoHit) {
+  // All nodes hash alike only if their parents and tokens do; what decides is the comparison, so a
+  // chain under another parent is another chain.
+  PrefixIndex index(1);
+  const std::vector<int32_t> a(64, 1), b(64, 2);
+  const auto under_root = index.Insert(PrefixIndex::kRoot, a, 0);
+  const auto child = index.Insert(under_root, b, 1);
+  EXPECT_EQ(index.Find(PrefixIndex::kRoot, b), PrefixIndex::kNone);
+  EXPECT_EQ(index.Find(under_root, b), child);
+  EXPECT_EQ(index.Find(child, b), PrefixIndex::kNone);
+  std::vector<int32_t> nearly = a;
+  nearly[63] = 9;
+  EXPECT_EQ(index.Find(PrefixIndex::kRoot, nearly), PrefixIndex::kNone);
+  const PrefixIndex::Partial partial = index.FindPartial(PrefixIndex::kRoot, nearly);
+  EXPECT_EQ(partial.node, under_root);
+  EXPECT_EQ(partial.num_tokens, 63);
+}
+
+}  // namespace
+}  // namespace hillstar
