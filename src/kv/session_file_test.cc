@@ -31,7 +31,7 @@ SessionFile Created(TestDisk* disk) {
 struct SmallSession {
   std::vector<TestTurn> turns = {
       MakeTurn({5, 6, 7, 8, 9, 10}, 5, "first"),
-      MakeTurn({5, 6, 7, 8, 9, 10, 11, 12, 13}, 9, "second, longer"),
+      MakeTurn({5, 6, 7, 8, 9, 10, 11, 12, 13}, 9, "second, longer" + std::string(5000, '-')),
       MakeTurn({5, 6, 7, 8, 9, 20, 21}, 7,
                "third, after a step back, and in two sectors" + std::string(5000, '.')),
   };
