@@ -224,8 +224,6 @@ void File::Sync() const {
   }
 }
 
-void File::DropFromCache() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_DONTNEED); }
-
 bool File::TryLock() const {
   while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return false;

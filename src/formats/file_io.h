@@ -66,9 +66,6 @@ class File {
   bool TryWriteAt(uint64_t offset, const void* data, size_t num_bytes) const;
   void Resize(uint64_t num_bytes) const;
   void Sync() const;
-  // Asks the system to forget what of the file it holds in memory, so that reads go to the drive.
-  // Bytes that are not synced stay, as does everything where the system does not know the request.
-  void DropFromCache() const;
   // Takes the file for this process until it is closed; false if another process has it.
   bool TryLock() const;
   // Whether the path that it was opened by, or renamed to, still leads to this file.

@@ -30,6 +30,7 @@ struct Progress {
 template <typename Recover>
 void RunTurns(std::optional<SessionFile>* session, const std::vector<TestTurn>& turns,
               Progress* progress, const Recover& recover) {
+  int errors_left = 1000;
   while (progress->acknowledged < turns.size()) {
     try {
       progress->begun = progress->acknowledged + 1;
@@ -38,7 +39,9 @@ void RunTurns(std::optional<SessionFile>* session, const std::vector<TestTurn>& 
       (*session)->CompactIfDue(0);
     } catch (const Error& error) {
       ASSERT_EQ(error.code(), ErrorCode::kIo) << error.what();
+      ASSERT_GT(--errors_left, 0);
       recover();
+      if (testing::Test::HasFatalFailure()) return;
     }
   }
 }
@@ -127,6 +130,35 @@ TEST_P(SessionFault, FollowedByACutOfThePowerLosesNothing) {
   }
 }
 
+TEST_P(SessionFault, FollowedByASaveAndACutOfThePowerLosesNothing) {
+  const std::vector<TestTurn> turns = MakeTurns(12, 10);
+  const int64_t num_operations = CountOperations(turns);
+  for (int64_t at = 0; at < num_operations; ++at) {
+    TestDisk disk(uint64_t(at) + 1);
+    disk.FailAt(at, GetParam().fault, GetParam().count);
+    auto session = CreateOn(&disk);
+    // What the first Save after the fault acknowledges must be safe.
+    size_t acknowledged = 0;
+    bool has_failed = false, is_done = false;
+    while (!is_done) {
+      try {
+        SaveTurn(&*session, turns[acknowledged]);
+        ++acknowledged;
+        is_done = has_failed || acknowledged == turns.size();
+        if (!is_done) session->CompactIfDue(0);
+      } catch (const Error&) {
+        has_failed = true;
+        disk.FailAt(-1, Fault::kNone);
+        // The same turn once more, which may be in memory already.
+        if (acknowledged > 0) --acknowledged;
+      }
+    }
+    disk.RestartAfterPowerCut();
+    SessionFile again = Opened(&disk);
+    ASSERT_TRUE(Holds(&again, turns[acknowledged - 1])) << at;
+  }
+}
+
 // The process is killed after the fault and another one takes over, without a loss of power: it may
 // not build on what only the page cache holds.
 TEST_P(SessionFault, FollowedByANewProcessAndACutLosesNothing) {
@@ -153,6 +185,38 @@ TEST_P(SessionFault, FollowedByANewProcessAndACutLosesNothing) {
     disk.RestartAfterPowerCut();
     SessionFile again = Opened(&disk);
     ASSERT_TRUE(Holds(&again, turns.back())) << at;
+  }
+}
+
+TEST_P(SessionFault, ANewProcessAcknowledgesNothingThatIsInMemoryOnly) {
+  const std::vector<TestTurn> turns = MakeTurns(15, 10);
+  const int64_t num_operations = CountOperations(turns);
+  int num_reopened = 0;
+  for (int64_t at = 0; at < num_operations; ++at) {
+    TestDisk disk(uint64_t(at) + 1);
+    disk.FailAt(at, GetParam().fault, 4);
+    auto session = CreateOn(&disk);
+    Progress progress;
+    const auto reopen = [&] {
+      disk.FailAt(-1, Fault::kNone);
+      if (progress.acknowledged == 0 && !disk.Exists(kName)) {
+        session = CreateOn(&disk);
+        return;
+      }
+      ++num_reopened;
+      session.emplace(Opened(&disk));
+      const auto found = TurnsIn(&*session, turns, progress);
+      ASSERT_TRUE(found.has_value()) << at;
+      SaveTurn(&*session, turns[*found - 1]);
+      disk.RestartAfterPowerCut();
+      session.emplace(Opened(&disk));
+      ASSERT_TRUE(Holds(&*session, turns[*found - 1])) << at;
+      progress.acknowledged = *found;
+    };
+    RunTurns(&session, turns, &progress, reopen);
+  }
+  if (GetParam().fault != Fault::kShort) {
+    EXPECT_GT(num_reopened, num_operations / 2);
   }
 }
 

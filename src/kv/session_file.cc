@@ -70,11 +70,9 @@ SessionFile SessionFile::OpenAt(std::unique_ptr<SessionPlace> place,
                                 const SessionIdentity& identity, SessionCheck check) {
   SessionFile session(std::move(place), identity);
   session.storage_ = session.place_->Open();
-  // What a killed process left in the page cache reaches the drive, or is seen not to: only what is
-  // durable may be built on.
+  // What a killed process left in the page cache reaches the drive before anybody sees it.
   session.storage_->Sync();
   session.place_->SyncFolder();
-  session.storage_->DropFromCache();
   const std::string& name = session.name();
   RefuseOtherIdentity(ReadSessionHead(*session.storage_, name).head.identity, identity, name);
   SessionScan scan = ScanSession(*session.storage_, name);
@@ -83,7 +81,9 @@ SessionFile SessionFile::OpenAt(std::unique_ptr<SessionPlace> place,
   session.commit_number_ = scan.commit_number;
   session.end_ = scan.end;
   session.tail_is_dirty_ = session.storage_->size() != scan.end;
-  session.commit_copy_damaged_ = scan.commit_copy_damaged;
+  // A sync that failed in a process that was then killed may have lost the last commit, although
+  // the page cache still has it. Its pages were synced before it, so a new one makes up for it.
+  session.needs_commit_ = true;
   std::copy_n(scan.head_copy_damaged, 2, session.head_copy_damaged_);
   session.findings_ = std::move(scan.findings);
   session.place_->RemovePartial();
@@ -200,9 +200,8 @@ void SessionFile::Save(std::span<const int32_t> ids, int64_t num_rows, std::stri
     });
     return;
   }
-  const bool is_whole = !tail_is_dirty_ && !folder_is_dirty_ && !commit_copy_damaged_ &&
-                        !head_copy_damaged_[0] && !head_copy_damaged_[1];
-  if (is_whole && missing.empty() && next == state_) return;
+  const bool is_durable = !tail_is_dirty_ && !folder_is_dirty_ && !needs_commit_;
+  if (is_durable && missing.empty() && next == state_) return;
   Append(std::move(next), missing, page);
 }
 
@@ -237,8 +236,7 @@ void SessionFile::Append(SessionState next, const std::vector<int64_t>& pages,
   }
   state_ = std::move(next);
   end_ = at;
-  tail_is_dirty_ = false;
-  commit_copy_damaged_ = false;
+  tail_is_dirty_ = needs_commit_ = false;
   std::fill_n(head_copy_damaged_, 2, false);
 }
 
@@ -270,7 +268,7 @@ void SessionFile::WriteNewFile(SessionState next, const std::vector<int64_t>& pa
   head_ = head;
   state_ = std::move(next);
   end_ = at;
-  tail_is_dirty_ = commit_copy_damaged_ = false;
+  tail_is_dirty_ = needs_commit_ = false;
   std::fill_n(head_copy_damaged_, 2, false);
   folder_is_dirty_ = true;
   SyncFolderIfDirty();

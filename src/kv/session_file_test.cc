@@ -329,6 +329,27 @@ TEST(SessionFile, ASessionOfAnotherIdentityIsRefusedAndItsTokensCanBeRead) {
   }
 }
 
+// Sectors of another file, or of another place of the same file, may turn up where a drive lost a
+// write.
+TEST(SessionFile, ACommitCountsInItsOwnPlaceOnly) {
+  const SmallSession small, other;
+  const size_t first_begin = small.ends[0] - 2 * kSessionSectorBytes;
+  const std::string first_commit = small.bytes.substr(first_begin, 2 * kSessionSectorBytes);
+  TestDisk disk;
+  disk.Put(kName, small.bytes + first_commit);
+  {
+    SessionFile session = Opened(&disk);
+    EXPECT_TRUE(Holds(&session, small.turns[2]));
+    EXPECT_EQ(session.findings().size(), 1u);
+  }
+  // The same turns, so the offsets are right and only the file is another one.
+  ASSERT_EQ(small.ends, other.ends);
+  disk.Put(kName, small.bytes.substr(0, small.ends[1]) + other.bytes.substr(small.ends[1]));
+  SessionFile session = Opened(&disk);
+  EXPECT_TRUE(Holds(&session, small.turns[1]));
+  EXPECT_EQ(session.findings().size(), 1u);
+}
+
 TEST(SessionFile, OtherFilesAndVersionsAreRefused) {
   const SmallSession small;
   TestDisk disk;

@@ -57,24 +57,12 @@ class CommitSearch {
     scan->state = copy.state;
     scan->commit_number = copy.header.number;
     scan->end = offset + record_bytes;
-    if (copy.header.is_second) {
-      const auto first = offset >= kSessionHeadBytes + record_bytes
-                             ? ReadCopy(offset - record_bytes)
-                             : std::nullopt;
-      scan->commit_copy_damaged =
-          !first || first->header.is_second || first->header.number != copy.header.number;
-    } else {
-      scan->commit_copy_damaged = true;
-    }
+    const bool both_whole = copy.header.is_second && FirstIsWhole(copy.header, offset);
     // An unreadable sector of the second copy is no more than damage; beyond it there may have been
     // a later commit.
     const uint64_t both_end = copy.header.is_second ? scan->end : scan->end + record_bytes;
     if (unreadable_ && unreadable_at_ >= both_end) throw *unreadable_;
-    Report(both_end, scan);
-  }
-
-  void Report(uint64_t both_end, SessionScan* scan) const {
-    if (scan->commit_copy_damaged) {
+    if (!both_whole) {
       scan->findings.push_back(
           fmt::format("one of the two copies of the last commit in {} is damaged; the other one "
                       "is whole",
@@ -86,6 +74,13 @@ class CommitSearch {
                       "or they are damaged; they do not count",
                       size_ - both_end, name_));
     }
+  }
+
+  // Of the commit whose second copy is at `offset`.
+  bool FirstIsWhole(const CommitHeader& second, uint64_t offset) {
+    if (offset < kSessionHeadBytes + second.record_bytes()) return false;
+    const auto first = ReadCopy(offset - second.record_bytes());
+    return first && !first->header.is_second && first->header.number == second.number;
   }
 
   std::optional<Copy> ReadCopy(uint64_t offset) {

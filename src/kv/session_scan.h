@@ -15,9 +15,8 @@ struct SessionScan {
   SessionHead head;
   SessionState state;
   uint64_t commit_number = 0;
-  uint64_t end = 0;                  // of the commit; what follows it does not count
-  bool head_copy_damaged[2] = {};    // one at most
-  bool commit_copy_damaged = false;  // one of the two copies of the commit
+  uint64_t end = 0;                // of the commit; what follows it does not count
+  bool head_copy_damaged[2] = {};  // one at most
   std::vector<std::string> findings;
 };
 

@@ -37,7 +37,6 @@ class DiskStorage final : public SessionStorage {
   }
   void Resize(uint64_t num_bytes) override { file_.Resize(num_bytes); }
   void Sync() override { file_.Sync(); }
-  void DropFromCache() override { file_.DropFromCache(); }
   void TakeName() override { file_.RenameTo(final_path_); }
 
  private:

@@ -27,9 +27,6 @@ class SessionStorage {
   // Returns once everything written is on the drive. After a failure nothing written since the last
   // success may be relied on, even if a later call succeeds: the system has forgotten it.
   virtual void Sync() = 0;
-  // Reads come from the drive afterwards, as far as the system can do that: after a failed Sync its
-  // memory may hold what the drive does not.
-  virtual void DropFromCache() = 0;
   // Of a partial file: it becomes the session's file in place of what had the name. All or nothing
   // at once, durable after SyncFolder.
   virtual void TakeName() = 0;

@@ -248,12 +248,6 @@ class TestStorage final : public SessionStorage {
     throw Error(ErrorCode::kIo, "cannot sync: injected");
   }
 
-  void DropFromCache() override {
-    RequireLive();
-    file_->cached = file_->durable;
-    for (const auto& operation : file_->pending) TestDisk::Apply(operation, &file_->cached);
-  }
-
   void TakeName() override {
     RequireLive();
     disk_->FailOr("rename", [&] {
