@@ -297,7 +297,7 @@ uint64_t SessionFile::WriteCommit(SessionStorage* storage, const SessionHead& he
 
 // Only a damaged copy is written over; the other one is whole.
 void SessionFile::RepairHead() {
-  for (uint64_t copy : {0, 1}) {
+  for (const uint64_t copy : {uint64_t{0}, uint64_t{1}}) {
     if (!head_copy_damaged_[copy]) continue;
     const std::string sector = EncodeHead(head_);
     WriteAll(storage_.get(), name(), copy * kSessionSectorBytes, sector.data(), sector.size());

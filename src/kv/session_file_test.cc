@@ -1,6 +1,8 @@
 #include "kv/session_file.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <optional>
 
@@ -533,6 +535,39 @@ TEST(SessionOnDisk, ASessionHasOneOwner) {
   SessionFile session = SessionFile::Open(path, TestIdentity());
   expect_taken();
   EXPECT_TRUE(Holds(&session, small.turns[0]));
+}
+
+// The system's own short writes and errors.
+TEST(SessionOnDisk, AFileThatMayNotGrowCanBeSavedLater) {
+  const TempFolder folder;
+  const auto path = folder.path() / kName;
+  const SmallSession small;
+  SessionFile session = SessionFile::Create(path, TestIdentity());
+  ::signal(SIGXFSZ, SIG_IGN);
+  rlimit unlimited{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  int num_errors = 0;
+  for (rlim_t limit = 1000; limit < small.bytes.size() + 3000; limit += 3000) {
+    const rlimit limited = {limit, unlimited.rlim_max};
+    for (size_t turn = 0; turn < small.turns.size(); ++turn) {
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limited), 0);
+      try {
+        SaveTurn(&session, small.turns[turn]);
+      } catch (const Error& error) {
+        ++num_errors;
+        EXPECT_EQ(error.code(), ErrorCode::kIo);
+        EXPECT_NE(std::string(error.what()).find("File too large"), std::string::npos)
+            << error.what();
+      }
+      ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+      SaveTurn(&session, small.turns[turn]);
+      ASSERT_TRUE(Holds(&session, small.turns[turn]));
+      const SessionContent content = ReadSession(path);
+      ASSERT_EQ(content.ids, small.turns[turn].ids);
+      ASSERT_TRUE(content.findings.empty());
+    }
+  }
+  EXPECT_GT(num_errors, 10);
 }
 
 TEST(SessionOnDisk, ALinkStaysALink) {

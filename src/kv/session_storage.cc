@@ -18,7 +18,8 @@ std::filesystem::path Sibling(std::filesystem::path path, const char* suffix) {
 std::filesystem::path Resolved(const std::filesystem::path& path) {
   std::error_code error;
   // Made absolute first: a relative path to nothing stays relative otherwise.
-  const auto absolute = std::filesystem::absolute(path);
+  const auto absolute = std::filesystem::absolute(path, error);
+  if (error) return path;
   const auto resolved = std::filesystem::weakly_canonical(absolute, error);
   return error ? absolute : resolved;
 }
