@@ -187,6 +187,14 @@ uint64_t File::size() const {
   return uint64_t(status.st_size);
 }
 
+ssize_t File::ReadSome(void* out, size_t num_bytes, uint64_t offset) const {
+  return ::pread(fd_, out, num_bytes, off_t(offset));
+}
+
+ssize_t File::WriteSome(const void* data, size_t num_bytes, uint64_t offset) const {
+  return ::pwrite(fd_, data, num_bytes, off_t(offset));
+}
+
 void File::ReadAt(uint64_t offset, void* out, size_t num_bytes) const {
   ReadFully(PreadOf(fd_), name_, offset, out, num_bytes);
 }
@@ -233,6 +241,21 @@ bool File::TryLock() const {
     if (errno != EINTR) ThrowIo("lock", name_, errno);
   }
   return true;
+}
+
+bool File::HasItsName() const {
+  struct stat mine {
+  }, named{};
+  if (::fstat(fd_, &mine) != 0) ThrowIo("inspect", name_, errno);
+  return ::stat(name_.c_str(), &named) == 0 && mine.st_dev == named.st_dev &&
+         mine.st_ino == named.st_ino;
+}
+
+void File::RenameTo(const std::filesystem::path& path) {
+  if (::rename(name_.c_str(), path.c_str()) != 0) {
+    ThrowIo(fmt::format("rename {} to", name_), path.native(), errno);
+  }
+  name_ = path.native();
 }
 
 std::string ReadWholeFile(const std::filesystem::path& path, uint64_t max_bytes) {

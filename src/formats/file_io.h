@@ -53,6 +53,9 @@ class File {
   const std::string& name() const { return name_; }  // the path, for messages
   uint64_t size() const;
 
+  // One pread or pwrite, see ReadSomeFn and WriteSomeFn.
+  ssize_t ReadSome(void* out, size_t num_bytes, uint64_t offset) const;
+  ssize_t WriteSome(const void* data, size_t num_bytes, uint64_t offset) const;
   void ReadAt(uint64_t offset, void* out, size_t num_bytes) const;
   // As ReadAt, but false, with the content of `out` unspecified, where the file system refuses this
   // transfer as such (EINVAL: a direct read of a size it does not take).
@@ -67,6 +70,10 @@ class File {
   void Sync() const;
   // Takes the file for this process until it is closed; false if another process has it.
   bool TryLock() const;
+  // Whether the path that it was opened by, or renamed to, still leads to this file.
+  bool HasItsName() const;
+  // Renames the file within its folder; durable once the folder is synced.
+  void RenameTo(const std::filesystem::path& path);
 
  private:
   File(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}

@@ -111,5 +111,36 @@ TEST(FileIo, ALockIsHeldByOne) {
   EXPECT_TRUE(second.TryLock());
 }
 
+TEST(FileIo, SingleTransfersTellWhatTheyMoved) {
+  const TempFolder folder;
+  const File file = File::OpenForWriting(folder.path() / "x");
+  EXPECT_EQ(file.WriteSome("abcdef", 6, 2), 6);
+  std::string out(10, '?');
+  EXPECT_EQ(file.ReadSome(out.data(), 10, 4), 4);
+  EXPECT_EQ(out.substr(0, 5), "cdef?");
+  EXPECT_EQ(file.ReadSome(out.data(), 10, 8), 0);
+  EXPECT_EQ(File::OpenFolder(folder.path()).ReadSome(out.data(), 1, 0), -1);
+  EXPECT_EQ(errno, EISDIR);
+}
+
+TEST(FileIo, AnOpenFileKnowsWhetherItsNameIsStillItsOwn) {
+  const TempFolder folder;
+  const auto old_path = folder.path() / "old", new_path = folder.path() / "new";
+  File file = File::OpenForWriting(old_path);
+  EXPECT_TRUE(file.HasItsName());
+  file.RenameTo(new_path);
+  EXPECT_EQ(file.name(), new_path.native());
+  EXPECT_TRUE(file.HasItsName());
+  EXPECT_FALSE(std::filesystem::exists(old_path));
+
+  File::OpenForWriting(old_path).RenameTo(new_path);
+  EXPECT_FALSE(file.HasItsName());
+  std::filesystem::remove(new_path);
+  EXPECT_FALSE(file.HasItsName());
+  ExpectError(ErrorCode::kNotFound, {"rename", "new", "elsewhere"},
+              [&] { file.RenameTo(folder.path() / "elsewhere"); });
+  EXPECT_EQ(file.name(), new_path.native());
+}
+
 }  // namespace
 }  // namespace hillstar
