@@ -42,6 +42,14 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// Of 16 e4m3 codes the values times 2^-8: moved by 7 bits a code is a half, whose exponent has a
+// bias of 15 instead of 7. The codes of NaN count as +-480.
+SIMD_INLINE F32 LoadE4m3(const uint8_t* p) {
+  const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(code, 7), 15);
+  const __m256i rest = _mm256_srli_epi16(_mm256_slli_epi16(code, 9), 2);
+  return {_mm512_cvtph_ps(_mm256_or_si256(sign, rest))};
+}
 SIMD_INLINE I32 SetInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
@@ -49,6 +57,13 @@ template <int kBits>
 SIMD_INLINE I32 ShiftLeft(I32 a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
+// Copies of the sign come in.
+template <int kBits>
+SIMD_INLINE I32 ShiftRight(I32 a) {
+  return {_mm512_srai_epi32(a.v, kBits)};
+}
+SIMD_INLINE I32 AndInt(I32 a, I32 b) { return {_mm512_and_si512(a.v, b.v)}; }
+SIMD_INLINE I32 AsInt(F32 a) { return {_mm512_castps_si512(a.v)}; }
 SIMD_INLINE F32 AsFloat(I32 a) { return {_mm512_castsi512_ps(a.v)}; }
 // 16 integers to bytes; those beyond a byte become the nearest one.
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
@@ -101,6 +116,7 @@ SIMD_INLINE I32 AbsBits(F32 a) {
   return {_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff))};
 }
 SIMD_INLINE I32 MaxInt(I32 a, I32 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+SIMD_INLINE I32 MinInt(I32 a, I32 b) { return {_mm512_min_epi32(a.v, b.v)}; }
 SIMD_INLINE int32_t LargestInt(I32 a) { return _mm512_reduce_max_epi32(a.v); }
 SIMD_INLINE int32_t SumLanes(I32 a) { return _mm512_reduce_add_epi32(a.v); }
 // The fixed tree over 16 lanes: lane j takes lane j + 8, then + 4, + 2, + 1.
