@@ -3,7 +3,6 @@
 // codes; attention multiplies them as integers. docs/numerics.md, "KV rows".
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -59,16 +58,19 @@ constexpr int32_t E4m3Steps(uint8_t code) {
   }
   return (code & 0x80) ? -steps : steps;
 }
-constexpr std::array<int16_t, 256> MakeE4m3StepsTable() {
-  std::array<int16_t, 256> table{};
-  for (int code = 0; code < 256; ++code) table[size_t(code)] = int16_t(E4m3Steps(uint8_t(code)));
+struct E4m3StepsTable {
+  int16_t steps[256];
+};
+constexpr E4m3StepsTable MakeE4m3StepsTable() {
+  E4m3StepsTable table{};
+  for (int code = 0; code < 256; ++code) table.steps[code] = int16_t(E4m3Steps(uint8_t(code)));
   return table;
 }
-inline constexpr std::array<int16_t, 256> kE4m3Steps = MakeE4m3StepsTable();
+inline constexpr E4m3StepsTable kE4m3Steps = MakeE4m3StepsTable();
 
 // The integer as planes: 256 * hi + lo, lo in [-128, 127], |hi| <= 112.
 inline PlanePair E4m3Planes(uint8_t code) {
-  const int32_t steps = kE4m3Steps[code];
+  const int32_t steps = kE4m3Steps.steps[code];
   const int32_t hi = (steps + 128) >> 8;
   return {int8_t(hi), int8_t(steps - 256 * hi)};
 }

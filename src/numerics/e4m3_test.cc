@@ -90,13 +90,13 @@ TEST(E4m3, EdgesOfTheRange) {
 TEST(E4m3, StepsAreTheValuesTimes64) {
   for (int code = 0; code < 256; ++code) {
     const double exact = ByDefinition(code) * 64;
-    ASSERT_EQ(kE4m3Steps[size_t(code)], std::nearbyint(exact)) << code;
+    ASSERT_EQ(kE4m3Steps.steps[size_t(code)], std::nearbyint(exact)) << code;
     const PlanePair planes = E4m3Planes(uint8_t(code));
-    EXPECT_EQ(256 * planes.hi + planes.lo, kE4m3Steps[size_t(code)]) << code;
+    EXPECT_EQ(256 * planes.hi + planes.lo, kE4m3Steps.steps[size_t(code)]) << code;
     if (IsNanCode(code)) continue;
     EXPECT_LE(std::abs(planes.hi), int(kE4m3LargestHigh)) << code;
     const bool is_exact = std::fabs(ByDefinition(code)) >= 0.125;
-    EXPECT_LE(std::fabs(exact - kE4m3Steps[size_t(code)]), is_exact ? 0.0 : 0.5) << code;
+    EXPECT_LE(std::fabs(exact - kE4m3Steps.steps[size_t(code)]), is_exact ? 0.0 : 0.5) << code;
   }
 }
 

@@ -52,6 +52,8 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   SIMD_BOTH(F32, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h))));
 }
+// Of 16 e4m3 codes the values times 2^-8: moved by 7 bits a code is a half, whose exponent has a
+// bias of 15 instead of 7. The codes of NaN count as +-480.
 SIMD_INLINE F32 LoadE4m3(const uint8_t* p) {
   const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   const __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(code, 7), 15);

@@ -42,14 +42,6 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
-// Of 16 e4m3 codes the values times 2^-8: moved by 7 bits a code is a half, whose exponent has a
-// bias of 15 instead of 7. The codes of NaN count as +-480.
-SIMD_INLINE F32 LoadE4m3(const uint8_t* p) {
-  const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  const __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(code, 7), 15);
-  const __m256i rest = _mm256_srli_epi16(_mm256_slli_epi16(code, 9), 2);
-  return {_mm512_cvtph_ps(_mm256_or_si256(sign, rest))};
-}
 SIMD_INLINE I32 SetInt(int32_t x) { return {_mm512_set1_epi32(x)}; }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { return {_mm512_sub_epi32(a.v, b.v)}; }

@@ -46,10 +46,11 @@ SIMD_INLINE ChunkRows FindRows(const AttentionSplit& s, int64_t first, int64_t c
 SIMD_INLINE KvRowLayout ExpandCodes(const KvRowLayout& layout, int64_t count, uint8_t* planes,
                                     ChunkRows* r) {
   const KvRowLayout expanded{layout.latent, layout.rope, KvFormat::kQ15};
-  const auto expand = [](const KvRowPart& from, const uint8_t* row, const KvRowPart& to,
-                         uint8_t* out) {
+  const E4m3Table table = LoadE4m3Table();
+  const auto expand = [&](const KvRowPart& from, const uint8_t* row, const KvRowPart& to,
+                          uint8_t* out) {
     for (int64_t d = 0; d < to.padded; d += kBlockDims) {
-      const E4m3PlaneBytes bytes = LoadE4m3Planes(row + from.at + d);
+      const E4m3PlaneBytes bytes = LoadE4m3Planes(table, row + from.at + d);
       StoreAll(out + to.at + d, bytes.hi);
       StoreAll(out + to.low_at() + d, bytes.lo);
     }

@@ -196,7 +196,7 @@ TEST(Quantise, ErrorOfFp8IsThatOfTheCodeAndOfItsSteps) {
       const double t = double{x[i]} / (double{scale} / 4);
       const double steps = 0x1p-7 * (std::fabs(t) < 0.1251 ? 1 : 0);
       const double bound = std::max(std::fabs(t) / 16, 0x1p-10) + steps + 448 * 0x1p-22;
-      EXPECT_LE(std::fabs(kE4m3Steps[codes[i]] / 64.0 - t), bound) << t;
+      EXPECT_LE(std::fabs(kE4m3Steps.steps[codes[i]] / 64.0 - t), bound) << t;
     }
   }
 }
