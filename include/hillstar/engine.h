@@ -27,8 +27,9 @@ struct EngineOptions {
   int64_t prefill_chunk = 512;  // tokens of a prompt computed in one step
   std::string weights = "w15";  // weights of a checkpoint that is opened unconverted: w15, w8, w4,
                                 // pocket (experts w4, the rest w8)
-  bool load_mtp = true;         // load the MTP layer where the model has one
-  bool for_chat = false;        // refuse a model that its own chat template cannot talk to
+  std::string kv_format = "q15";  // of latent KV rows: q15, q8, fp8
+  bool load_mtp = true;           // load the MTP layer where the model has one
+  bool for_chat = false;          // refuse a model that its own chat template cannot talk to
 };
 
 // Progress of a long operation: bytes done and in all. May be empty.
@@ -108,6 +109,7 @@ class Engine {
   virtual int num_threads() const = 0;
   virtual std::string_view simd_level() const = 0;      // resolved
   virtual std::string_view weight_summary() const = 0;  // e.g. "experts w4, rest w8"
+  virtual std::string_view kv_format() const = 0;       // "q15", "q8", "fp8"
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;

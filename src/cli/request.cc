@@ -36,6 +36,7 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
   engine.context_tokens = options.context;
   engine.prefill_chunk = options.prefill_chunk;
   engine.weights = options.weights;
+  engine.kv_format = options.kv_format;
   engine.load_mtp = load_mtp;
   return engine;
 }

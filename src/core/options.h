@@ -39,6 +39,7 @@ struct Options {
   int64_t context = 0;
   int64_t prefill_chunk = 512;
   std::string weights = "w15";
+  std::string kv_format = "q15";
 
   std::string thinking = "auto";
   std::string reasoning_effort = "auto";

@@ -224,11 +224,11 @@ class CpuEngine : public Engine {
 
     s_.weights = LoadWeights(*source, s_.budget, s_.sizes.num_threads, progress);
     s_.ops = std::make_unique<CpuOps>(kernels, s_.sizes.num_threads, s_.budget);
-    const KvShape shape = KvShapeOf(*source);
+    const KvShape shape = KvShapeOf(*source, s_.sizes.kv_format);
     s_.pages =
         std::make_unique<PagePool>(shape, s_.budget, 2 * KvShape::PagesOf(s_.sizes.context_tokens));
     s_.ops->Prepare(OpsLimits(s_.config, shape, s_.sizes));
-    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
+    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops, shape,
                                                s_.sizes.prefill_chunk, s_.sizes.context_tokens);
   }
 
@@ -245,6 +245,7 @@ class CpuEngine : public Engine {
   int num_threads() const override { return s_.ops->num_threads(); }
   std::string_view simd_level() const override { return s_.ops->name(); }
   std::string_view weight_summary() const override { return summary_; }
+  std::string_view kv_format() const override { return KvFormatName(s_.sizes.kv_format); }
   MemoryPlan memory() const override { return memory_; }
   uint64_t weight_bytes_per_token() const override { return work_.weight_bytes_per_token(); }
   double prompt_products(int64_t num_tokens) const override {

@@ -44,14 +44,15 @@ EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config
   sizes.context_tokens = ResolveContext(options, config);
   sizes.prefill_chunk = std::min(options.prefill_chunk, sizes.context_tokens);
   sizes.num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
+  sizes.kv_format = ParseKvFormat(options.kv_format);
   return sizes;
 }
 
-KvShape KvShapeOf(const ModelSource& source) {
+KvShape KvShapeOf(const ModelSource& source, KvFormat format) {
   const ModelConfig& c = source.config();
   KvShape shape;
-  shape.row = {c.kv_lora_rank, c.qk_rope_dim};
-  shape.index = {c.index_head_dim};
+  shape.row = {c.kv_lora_rank, c.qk_rope_dim, format};
+  shape.index = {c.index_head_dim, NumIndexPlanes(format)};
   shape.num_layers = c.num_layers + c.num_mtp_layers;
   for (int64_t l = 0; l < shape.num_layers; ++l) {
     shape.has_index_keys.push_back(source.table().HasIndexer(l));
@@ -80,7 +81,7 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
 
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
   const ModelConfig& c = source.config();
-  const KvShape shape = KvShapeOf(source);
+  const KvShape shape = KvShapeOf(source, sizes.kv_format);
   const auto pages = uint64_t(CeilDiv(sizes.context_tokens, kPageTokens));
   MemoryPlan plan;
   plan.dense_weights = source.table().dense_bytes();

@@ -13,12 +13,13 @@ struct EngineSizes {
   int64_t context_tokens = 0;  // the option, or the model's limit, at most 16,384
   int64_t prefill_chunk = 0;   // at most context_tokens
   int num_threads = 0;
+  KvFormat kv_format = KvFormat::kQ15;
 };
 // Errors: kUsage naming the option, its value and its range.
 EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config);
 
 // Which rows the model's sequences hold.
-KvShape KvShapeOf(const ModelSource& source);
+KvShape KvShapeOf(const ModelSource& source, KvFormat format);
 
 // What the operations of a CPU are asked for by a model.
 Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const EngineSizes& sizes);

@@ -6,17 +6,11 @@
 #include <cstdint>
 
 #include "core/integers.h"
+#include "kv/kv_format.h"
 
 namespace hillstar {
 
 inline constexpr int64_t kPageTokens = 64;
-
-// What a latent KV row holds its values as; the sizes are for 512 + 64.
-enum class KvFormat {
-  kQ15,  // two planes: 1,168 bytes
-  kQ8,   // one plane for the latent part, two for the rope part: 656 bytes
-  kFp8,  // e4m3 codes: 592 bytes
-};
 
 // The values of one part of a row, latent or rope.
 enum class PartFormat { kTwoPlanes, kOnePlane, kE4m3 };
@@ -66,7 +60,7 @@ struct KvRowLayout {
 // Index keys lie in panels of 16 tokens, so that a dot product of one query with 16 keys reads
 // whole vectors: for each quad of dimensions 64 bytes (key r owns bytes 4r..4r+3), all quads of
 // the high plane, then of the low plane if there is one, stored with an offset of 128; then 16 f32
-// scales. 264 bytes a token for two planes of 128 dimensions, 132 for one.
+// scales. 260 bytes a token for two planes of 128 dimensions, 132 for one.
 inline constexpr int64_t kIndexPanelTokens = 16;
 // Beside latents in q15 keys have two planes, beside the smaller formats one.
 constexpr int64_t NumIndexPlanes(KvFormat format) { return format == KvFormat::kQ15 ? 2 : 1; }

@@ -18,15 +18,15 @@ constexpr int64_t kHead = -1;  // in place of a layer's number
 }  // namespace
 
 ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
-                         int64_t max_tokens, int64_t context_tokens)
+                         const KvShape& shape, int64_t max_tokens, int64_t context_tokens)
     : c_(config),
       weights_(weights),
       ops_(ops),
       max_tokens_(max_tokens),
       whole_(config, ops, max_tokens, context_tokens),
       w_(whole_),
-      row_layout_{config.kv_lora_rank, config.qk_rope_dim},
-      index_layout_{config.index_head_dim},
+      row_layout_(shape.row),
+      index_layout_(shape.index),
       rope_(ops, config.qk_rope_dim, config.rope_theta, context_tokens) {}
 
 void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,

@@ -30,10 +30,10 @@ using LayerTap = std::function<void(int64_t layer, const float* residual)>;
 
 class ForwardPass {
  public:
-  // Everything passed outlives the object. A step holds at most max_tokens, of positions below
-  // context_tokens.
-  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops, int64_t max_tokens,
-              int64_t context_tokens);
+  // Everything passed but `shape` outlives the object; sequences have pages of that shape. A step
+  // holds at most max_tokens, of positions below context_tokens.
+  ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
+              const KvShape& shape, int64_t max_tokens, int64_t context_tokens);
 
   // Computes the step; the rows of `residual()` are then the residual streams after the last layer
   // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
@@ -94,8 +94,8 @@ class ForwardPass {
   const int64_t max_tokens_;
   const Workspace whole_;
   Workspace w_;  // whole_, or its rows from some token on
-  KvRowLayout row_layout_;
-  IndexKeyLayout index_layout_;
+  const KvRowLayout row_layout_;
+  const IndexKeyLayout index_layout_;
   RopeTable rope_;
 
   // The step in work.

@@ -11,8 +11,6 @@
 
 namespace hillstar {
 
-inline constexpr KvFormat kAllKvFormats[] = {KvFormat::kQ15, KvFormat::kQ8, KvFormat::kFp8};
-
 // Keys of one sequence, in pages that lie in no order, and queries of all their heads.
 class AttentionInputs {
  public:
