@@ -33,6 +33,7 @@ struct EngineOptions {
   int64_t max_sequences = 1;       // that take part in one step, at most 512
   uint64_t kv_bytes = 0;           // pages of all sequences; 0: as kv_tokens says
   int64_t kv_tokens = 0;           // likewise in tokens; 0: context_tokens
+  std::string kv_format = "q15";   // of latent KV rows: q15, q8, fp8
   bool load_mtp = true;            // load the MTP layer where the model has one
   bool for_chat = false;           // refuse a model that its own chat template cannot talk to
 };
@@ -170,6 +171,7 @@ class Engine {
   virtual int num_threads() const = 0;
   virtual std::string_view simd_level() const = 0;      // resolved
   virtual std::string_view weight_summary() const = 0;  // e.g. "experts w4, rest w8"
+  virtual std::string_view kv_format() const = 0;       // "q15", "q8", "fp8"
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;

@@ -58,8 +58,8 @@ uint64_t PeakResidentBytes() {
 
 void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
-  fmt::print("{}: weights {}, {}, {}\n", model.folder, engine.weight_summary(),
-             CountText(engine.num_threads(), "thread"), engine.simd_level());
+  fmt::print("{}: weights {}, KV {}, {}, {}\n", model.folder, engine.weight_summary(),
+             engine.kv_format(), CountText(engine.num_threads(), "thread"), engine.simd_level());
   fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>16}\n", "", "tokens", "after", "tok/s",
              "lowest to highest", "share of bound");
   for (const BenchRow& row : m.rows) {
@@ -86,6 +86,7 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
   Json json;
   json["model"] = model.folder;
   json["weights"] = engine.weight_summary();
+  json["kv_format"] = engine.kv_format();
   json["threads"] = engine.num_threads();
   json["simd"] = engine.simd_level();
   json["rows"] = Json::array();

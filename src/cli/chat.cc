@@ -45,11 +45,12 @@ class ChatLoop {
   void PrintBanner() {
     const Engine& engine = session_.engine;
     session_.notes << fmt::format(
-        "{}: weights {}, context {}, {}, {}; thinking {}. /help lists commands, "
+        "{}: weights {}, KV {}, context {}, {}, {}; thinking {}. /help lists commands, "
         "Ctrl-D ends.\n",
         session_.is_built_in ? "built-in model" : session_.options.model, engine.weight_summary(),
-        CountText(engine.context_tokens(), "token"), CountText(engine.num_threads(), "thread"),
-        engine.simd_level(), conversation_.thinking() ? "on" : "off");
+        engine.kv_format(), CountText(engine.context_tokens(), "token"),
+        CountText(engine.num_threads(), "thread"), engine.simd_level(),
+        conversation_.thinking() ? "on" : "off");
   }
 
   void Loop() {

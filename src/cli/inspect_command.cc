@@ -95,7 +95,9 @@ Json Describe(const ModelSource& source) {
 
 Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
   const MemoryPlan plan = PredictMemory(options);
-  return {{"context_tokens", ResolveSizes(options, config).context_tokens},
+  const EngineSizes sizes = ResolveSizes(options, config);
+  return {{"context_tokens", sizes.context_tokens},
+          {"kv_format", KvFormatName(sizes.kv_format)},
           {"dense_weights", plan.dense_weights},
           {"experts", plan.experts},
           {"latent_kv", plan.latent_kv},
@@ -111,10 +113,10 @@ void PrintMemory(const Json& memory, bool has_mtp) {
              has_mtp ? ", without the MTP layer," : "",
              CountText(memory["context_tokens"].get<int64_t>(), "token"), bytes("total"));
   fmt::print(
-      "    experts {}, other weights {}, latent KV {}, index keys {}, workspace {}, "
+      "    experts {}, other weights {}, latent KV in {} {}, index keys {}, workspace {}, "
       "program {}\n",
-      bytes("experts"), bytes("dense_weights"), bytes("latent_kv"), bytes("index_keys"),
-      bytes("workspace"), bytes("program"));
+      bytes("experts"), bytes("dense_weights"), memory["kv_format"].get<std::string>(),
+      bytes("latent_kv"), bytes("index_keys"), bytes("workspace"), bytes("program"));
 }
 
 std::string IndexerText(const Json& j) {

@@ -20,10 +20,11 @@ void LogModel(const OpenedModel& model) {
   const Engine& engine = *model.engine;
   const ModelConfig& c = engine.config();
   const MemoryPlan memory = engine.memory();
-  LogInfo(fmt::format(
-      "{} is loaded in {:.2f} s: a {}, weights {}; {}, simd {}", model.folder, model.load_seconds,
-      Container::IsContainer(model.folder) ? "Hillstar container" : "checkpoint",
-      engine.weight_summary(), CountText(engine.num_threads(), "thread"), engine.simd_level()));
+  LogInfo(fmt::format("{} is loaded in {:.2f} s: a {}, weights {}, KV {}; {}, simd {}",
+                      model.folder, model.load_seconds,
+                      Container::IsContainer(model.folder) ? "Hillstar container" : "checkpoint",
+                      engine.weight_summary(), engine.kv_format(),
+                      CountText(engine.num_threads(), "thread"), engine.simd_level()));
   LogInfo(fmt::format("a full context of {} will take {} of memory",
                       CountText(engine.context_tokens(), "token"), BytesText(memory.total())));
   LogDebug(fmt::format(

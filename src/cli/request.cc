@@ -38,6 +38,7 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
   engine.attention = options.attention;
   engine.kv_bytes = uint64_t(options.kv_memory) * 1'000'000;
   engine.weights = options.weights;
+  engine.kv_format = options.kv_format;
   engine.load_mtp = load_mtp;
   return engine;
 }

@@ -41,6 +41,7 @@ struct Options {
   std::string attention = "auto";
   int64_t kv_memory = 0;
   std::string weights = "w15";
+  std::string kv_format = "q15";
 
   std::string thinking = "auto";
   std::string reasoning_effort = "auto";

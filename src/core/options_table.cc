@@ -70,6 +70,11 @@ constexpr OptionSpec kOptions[] = {
      "How the weights of an unconverted checkpoint are held: `w15` is nearly without loss, "
      "`pocket` means routed experts in w4 and the rest in w8. A Hillstar container brings its "
      "own formats; the option is refused there."},
+    {"kv-format", 0, &Options::kv_format, "FORMAT", "", 0, 0, "q15 q8 fp8", kLoading, nullptr,
+     "How the keys and values of a sequence's tokens are held. `q15` takes 1168 bytes a token and "
+     "layer in a model of GLM-5.2's sizes and is as good as float32; `q8` takes 656 and `fp8` 592, "
+     "for longer contexts in the same memory. `q8` loses less than `fp8`. Both also halve what "
+     "the indexer keeps."},
 
     {"thinking", 0, &Options::thinking, "WHEN", "", 0, 0, "auto on off", kTalking, nullptr,
      "Whether the model is asked to reason before it answers. `auto` is on, as the published "

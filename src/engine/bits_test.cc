@@ -61,6 +61,25 @@ TEST(Bits, EveryLevelEqualsTheReference) {
   }
 }
 
+// The levels' kernels meet every shape in attention_test.cc and forward_test.cc; here a whole
+// model.
+TEST(Bits, EveryKvFormatGivesTheSameBitsAtTwoLevels) {
+  const auto levels = AvailableKernels();
+  const std::string other = levels.size() > 2 ? levels[1]->level : "auto";
+  std::vector<std::vector<float>> results;
+  for (const char* format : {"q15", "q8", "fp8"}) {
+    EngineOptions options = Options("auto", 2, 512);
+    options.kv_format = format;
+    results.push_back(AllLogits(options, kLongTokens));
+    options.simd = other;
+    options.prefill_chunk = 65;
+    ExpectSameBits(results.back(), AllLogits(options, kLongTokens), format);
+  }
+  EXPECT_NE(results[0], results[1]);
+  EXPECT_NE(results[0], results[2]);
+  EXPECT_NE(results[1], results[2]);
+}
+
 TEST(Bits, LevelsAgreeBeyondTheIndexersTopK) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   const std::set<std::string> slow = {"reference", "generic"};  // minutes under the sanitizers

@@ -73,12 +73,15 @@ class CpuEngine : public Engine {
 
     s_.weights = LoadWeights(*source, s_.budget, s_.sizes.num_threads, progress);
     s_.ops = std::make_unique<CpuOps>(kernels, s_.sizes.num_threads, s_.budget);
-    const KvShape shape = KvShapeOf(*source);
+    const KvShape shape = KvShapeOf(*source, s_.sizes.kv_format);
+    const std::string rows = identity_ + options.kv_format;
     s_.kv = std::make_unique<KvCache>(shape, s_.budget, NumPages(shape, s_.sizes),
-                                      Checksum(identity_.data(), identity_.size()));
+                                      Checksum(rows.data(), rows.size()));
     s_.ops->Prepare(OpsLimits(s_.config, shape, s_.sizes));
-    const ForwardPass::Limits limits{s_.sizes.step_tokens, s_.sizes.context_tokens};
-    s_.forward = std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops, limits, attention);
+    s_.forward = std::make_unique<ForwardPass>(
+        s_.config, s_.weights, *s_.ops,
+        StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens, shape.row, shape.index,
+                   attention});
   }
 
   std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {
@@ -106,6 +109,7 @@ class CpuEngine : public Engine {
   int num_threads() const override { return s_.ops->num_threads(); }
   std::string_view simd_level() const override { return s_.ops->name(); }
   std::string_view weight_summary() const override { return summary_; }
+  std::string_view kv_format() const override { return KvFormatName(s_.sizes.kv_format); }
   MemoryPlan memory() const override { return memory_; }
   uint64_t weight_bytes_per_token() const override { return work_.weight_bytes_per_token(); }
   double prompt_products(int64_t num_tokens) const override {

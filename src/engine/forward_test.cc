@@ -29,7 +29,7 @@ class ForwardTest : public testing::Test {
  protected:
   static constexpr int64_t kLongest = 140;  // beyond the tiny model's index_topk, several pages
 
-  void Load(const Changes& changes, bool mtp_has_indexer = true) {
+  void Load(const Changes& changes, KvFormat format = KvFormat::kQ15, bool mtp_has_indexer = true) {
     const std::string text = ConfigWith(changes);
     const std::filesystem::path folder = temp_.path() / std::to_string(num_models_++);
     const ModelConfig config = ParseModelConfig(text, "");
@@ -37,7 +37,7 @@ class ForwardTest : public testing::Test {
                         text);
     const auto source = ModelSource::Open(folder.string(), "w15", true);
     config_ = source->config();
-    shape_ = KvShapeOf(*source);
+    shape_ = KvShapeOf(*source, format);
     weights_ = LoadWeights(*source, budget_, 1, {});
     sequences_.clear();
     for (int q = 0; q < 3; ++q) {
@@ -65,8 +65,8 @@ class ForwardTest : public testing::Test {
         : ops(kernels, threads, budget),
           shape(test.shape_),
           pages(shape, budget, 64, 0),
-          forward(Prepared(test, max_tokens, context), test.weights_, ops, {max_tokens, context},
-                  test.mode_) {}
+          forward(Prepared(test, max_tokens, context), test.weights_, ops,
+                  {max_tokens, context, shape.row, shape.index, test.mode_}) {}
 
     const ModelConfig& Prepared(const ForwardTest& test, int64_t max_tokens, int64_t context) {
       ops.Prepare(OpsLimits(test.config_, shape, test.SizesFor(max_tokens, context)));
@@ -209,6 +209,27 @@ TEST_F(ForwardTest, TheLargestLatentAndAnUnevenRope) {
   ExpectSameBitsEverywhere();
 }
 
+// Beyond index_topk, so that the indexer's keys of one plane choose as well.
+TEST_F(ForwardTest, KvInQ8) {
+  Load({{"index_topk", "16"}}, KvFormat::kQ8);
+  ExpectSameBitsEverywhere();
+}
+
+TEST_F(ForwardTest, KvInFp8) {
+  Load({{"index_topk", "16"}, {"kv_lora_rank", "96"}}, KvFormat::kFp8);
+  ExpectSameBitsEverywhere();
+}
+
+// The format is not merely named: it decides the bytes of a page and the logits.
+TEST_F(ForwardTest, EveryKvFormatGivesOtherLogits) {
+  std::vector<std::vector<float>> logits;
+  for (const KvFormat format : kAllKvFormats) {
+    Load({}, format);
+    logits.push_back(Alone(ChooseKernels("auto"), 2, kLongest, sequences_[0]));
+    for (size_t i = 0; i + 1 < logits.size(); ++i) EXPECT_NE(logits[i], logits.back());
+  }
+}
+
 TEST_F(ForwardTest, NoIndexer) {
   Load({{"index_n_heads", "0"}});
   ExpectSameBitsEverywhere();
@@ -217,7 +238,7 @@ TEST_F(ForwardTest, NoIndexer) {
 // An MTP layer without an indexer attends to all keys, far more than index_topk, while the model's
 // layers select.
 TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
-  Load({{"index_topk", "16"}}, /*mtp_has_indexer=*/false);
+  Load({{"index_topk", "16"}}, KvFormat::kQ15, /*mtp_has_indexer=*/false);
   constexpr int64_t kContext = 600, kChunk = 100;  // three splits of keys
   std::vector<float> want;
   for (const CpuKernels* kernels : {&ChooseKernels("reference"), &ChooseKernels("auto")}) {

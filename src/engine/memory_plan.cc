@@ -55,14 +55,15 @@ EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config
   sizes.kv_bytes = options.kv_bytes;
   sizes.kv_tokens = options.kv_tokens;
   sizes.num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
+  sizes.kv_format = ParseKvFormat(options.kv_format);
   return sizes;
 }
 
-KvShape KvShapeOf(const ModelSource& source) {
+KvShape KvShapeOf(const ModelSource& source, KvFormat format) {
   const ModelConfig& c = source.config();
   KvShape shape;
-  shape.row = {c.kv_lora_rank, c.qk_rope_dim};
-  shape.index = {c.index_head_dim};
+  shape.row = {c.kv_lora_rank, c.qk_rope_dim, format};
+  shape.index = {c.index_head_dim, NumIndexPlanes(format)};
   shape.num_layers = c.num_layers + c.num_mtp_layers;
   for (int64_t l = 0; l < shape.num_layers; ++l) {
     shape.has_index_keys.push_back(source.table().HasIndexer(l));
@@ -105,7 +106,7 @@ int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
 
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
   const ModelConfig& c = source.config();
-  const KvShape shape = KvShapeOf(source);
+  const KvShape shape = KvShapeOf(source, sizes.kv_format);
   const auto pages = uint64_t(NumPages(shape, sizes));
   MemoryPlan plan;
   plan.dense_weights = source.table().dense_bytes();

@@ -19,12 +19,13 @@ struct EngineSizes {
   bool selects = true;      // the indexer is used
   uint64_t kv_bytes = 0;    // the option
   int64_t kv_tokens = 0;    // likewise
+  KvFormat kv_format = KvFormat::kQ15;
 };
 // Errors: kUsage naming the option, its value and its range.
 EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config);
 
 // Which rows the model's sequences hold.
-KvShape KvShapeOf(const ModelSource& source);
+KvShape KvShapeOf(const ModelSource& source, KvFormat format);
 
 // What the operations of a CPU are asked for by a model.
 Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const EngineSizes& sizes);

@@ -63,6 +63,30 @@ TEST(PredictMemory, GrowsWithContextChunkAndThreads) {
   EXPECT_GT(PredictMemory(options).workspace, narrow.workspace);
 }
 
+// Bytes a token and layer for 512 + 64 values, and a token's index key of 128.
+TEST(PredictMemory, KvFormatsTakeTheBytesOfTheContract) {
+  const auto row = [](KvFormat format) { return KvRowLayout{512, 64, format}.row_bytes(); };
+  EXPECT_EQ(row(KvFormat::kQ15), 1168);
+  EXPECT_EQ(row(KvFormat::kQ8), 656);
+  EXPECT_EQ(row(KvFormat::kFp8), 592);
+  EXPECT_EQ((IndexKeyLayout{128, NumIndexPlanes(KvFormat::kQ15)}.page_bytes()), 64 * 260);
+  EXPECT_EQ((IndexKeyLayout{128, NumIndexPlanes(KvFormat::kQ8)}.page_bytes()), 64 * 132);
+  EXPECT_EQ((IndexKeyLayout{128, NumIndexPlanes(KvFormat::kFp8)}.page_bytes()), 64 * 132);
+  EngineOptions options = BuiltIn();
+  options.context_tokens = 1024;
+  const MemoryPlan q15 = PredictMemory(options);
+  options.kv_format = "q8";
+  const MemoryPlan q8 = PredictMemory(options);
+  options.kv_format = "fp8";
+  const MemoryPlan fp8 = PredictMemory(options);
+  EXPECT_LT(q8.latent_kv, q15.latent_kv);
+  EXPECT_LT(fp8.latent_kv, q8.latent_kv);
+  EXPECT_LT(q8.index_keys, q15.index_keys * 11 / 20);
+  EXPECT_EQ(fp8.index_keys, q8.index_keys);
+  options.kv_format = "q4";
+  EXPECT_THROW(PredictMemory(options), Error);
+}
+
 TEST(PredictMemory, RefusesWhatTheModelDoesNotServe) {
   EngineOptions options = BuiltIn();
   options.context_tokens = 1 << 20;

@@ -2,9 +2,9 @@
 
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
-#include <limits>
+
+#include "numerics/e4m3.h"
 
 namespace hillstar {
 namespace {
@@ -19,15 +19,7 @@ uint16_t Load16(const uint8_t* in, size_t i) {
 
 std::array<float, 256> MakeFp8Table() {
   std::array<float, 256> table;
-  for (int code = 0; code < 256; ++code) {
-    const int exponent = (code >> 3) & 15;
-    const int mantissa = code & 7;
-    // Subnormals: mantissa / 8 * 2^-6.
-    float value = exponent == 0 ? std::ldexp(float(mantissa), -9)
-                                : std::ldexp(float(8 + mantissa), exponent - 10);
-    if ((code & 0x7f) == 0x7f) value = std::numeric_limits<float>::quiet_NaN();
-    table[size_t(code)] = (code & 0x80) ? -value : value;
-  }
+  for (size_t code = 0; code < 256; ++code) table[code] = E4m3ToFloat(uint8_t(code));
   return table;
 }
 
@@ -59,8 +51,6 @@ void DecodeFp8(const uint8_t* in, size_t n, float scale, float* out) {
   const float* table = Fp8Table().data();
   for (size_t i = 0; i < n; ++i) out[i] = table[in[i]] * scale;
 }
-
-float Fp8ToFloat(uint8_t code) { return Fp8Table()[code]; }
 
 size_t FindNonFinite(const float* values, size_t n) {
   uint32_t found = 0;

@@ -16,9 +16,6 @@ void DecodeF16(const uint8_t* in, size_t n, float* out);
 // out[i] = e4m3(in[i]) * scale; the two NaN codes give NaN.
 void DecodeFp8(const uint8_t* in, size_t n, float scale, float* out);
 
-// The value of an e4m3 code (bias 7, no infinities, 0x7f and 0xff NaN).
-float Fp8ToFloat(uint8_t code);
-
 // Index of the first value that is infinite or NaN; n if there is none.
 size_t FindNonFinite(const float* values, size_t n);
 

@@ -6,41 +6,71 @@
 #include <cstdint>
 
 #include "core/integers.h"
+#include "kv/kv_format.h"
 
 namespace hillstar {
 
 inline constexpr int64_t kPageTokens = 64;
 
-// A latent KV row in format q15: latent hi, latent lo (int8, padded to 64), rope hi, rope lo
-// (likewise), the two scales (f32), padding to 16 bytes. 1,168 bytes for 512 + 64.
+// The values of one part of a row, latent or rope.
+enum class PartFormat { kTwoPlanes, kOnePlane, kE4m3 };
+struct KvRowPart {
+  PartFormat format = PartFormat::kTwoPlanes;
+  int64_t num_values = 0;
+  int64_t padded = 0;    // to 64; the padding holds zeros
+  int64_t at = 0;        // byte of the row: the high plane (or codes) [padded], then the low one
+  int64_t scale_at = 0;  // f32
+
+  constexpr int64_t low_at() const { return at + padded; }  // of two planes
+  constexpr int64_t num_bytes() const {
+    return format == PartFormat::kTwoPlanes ? 2 * padded : padded;
+  }
+};
+
+// A row: the latent part, the rope part, their scales, padding to 16 bytes.
 struct KvRowLayout {
   int64_t latent = 0;  // values
   int64_t rope = 0;
+  KvFormat format = KvFormat::kQ15;
 
   constexpr int64_t padded_latent() const { return RoundUp(latent, 64); }
   constexpr int64_t padded_rope() const { return RoundUp(rope, 64); }
-  // int8 of one plane of latent and rope together.
+  // Values of latent and rope together.
   constexpr int64_t padded() const { return padded_latent() + padded_rope(); }
-  constexpr int64_t latent_hi() const { return 0; }
-  constexpr int64_t latent_lo() const { return padded_latent(); }
-  constexpr int64_t rope_hi() const { return 2 * padded_latent(); }
-  constexpr int64_t rope_lo() const { return 2 * padded_latent() + padded_rope(); }
-  constexpr int64_t latent_scale() const { return 2 * padded(); }
-  constexpr int64_t rope_scale() const { return 2 * padded() + 4; }
-  constexpr int64_t row_bytes() const { return RoundUp(2 * padded() + 8, 16); }
+  constexpr KvRowPart latent_part() const {
+    const PartFormat part = format == KvFormat::kQ15  ? PartFormat::kTwoPlanes
+                            : format == KvFormat::kQ8 ? PartFormat::kOnePlane
+                                                      : PartFormat::kE4m3;
+    return {part, latent, padded_latent(), 0, value_bytes()};
+  }
+  constexpr KvRowPart rope_part() const {
+    return {format == KvFormat::kFp8 ? PartFormat::kE4m3 : PartFormat::kTwoPlanes, rope,
+            padded_rope(), latent_bytes(), value_bytes() + 4};
+  }
+  constexpr int64_t latent_bytes() const {
+    return format == KvFormat::kQ15 ? 2 * padded_latent() : padded_latent();
+  }
+  constexpr int64_t value_bytes() const {
+    return latent_bytes() + (format == KvFormat::kFp8 ? 1 : 2) * padded_rope();
+  }
+  constexpr int64_t row_bytes() const { return RoundUp(value_bytes() + 8, 16); }
   constexpr int64_t page_bytes() const { return row_bytes() * kPageTokens; }
 };
 
 // Index keys lie in panels of 16 tokens, so that a dot product of one query with 16 keys reads
 // whole vectors: for each quad of dimensions 64 bytes (key r owns bytes 4r..4r+3), all quads of
-// the high plane, then of the low plane, stored with an offset of 128; then 16 f32 scales.
-// 264 bytes a token for 128 dimensions.
+// the high plane, then of the low plane if there is one, stored with an offset of 128; then 16 f32
+// scales. 260 bytes a token for two planes of 128 dimensions, 132 for one.
 inline constexpr int64_t kIndexPanelTokens = 16;
+// Beside latents in q15 keys have two planes, beside the smaller formats one.
+constexpr int64_t NumIndexPlanes(KvFormat format) { return format == KvFormat::kQ15 ? 2 : 1; }
 struct IndexKeyLayout {
   int64_t dim = 0;  // a multiple of 16
+  int64_t num_planes = 2;
 
   constexpr int64_t plane_bytes() const { return dim * kIndexPanelTokens; }
-  constexpr int64_t panel_bytes() const { return 2 * plane_bytes() + 4 * kIndexPanelTokens; }
+  constexpr int64_t scales_at() const { return num_planes * plane_bytes(); }
+  constexpr int64_t panel_bytes() const { return scales_at() + 4 * kIndexPanelTokens; }
   constexpr int64_t page_bytes() const { return panel_bytes() * (kPageTokens / kIndexPanelTokens); }
 };
 

@@ -30,17 +30,17 @@ Error StepError(const StepSequence& sequence) {
 }
 
 ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
-                         const Limits& limits, AttentionMode mode)
+                         const StepLimits& limits)
     : c_(config),
       weights_(weights),
       ops_(ops),
       max_tokens_(limits.max_tokens),
-      mode_(mode),
+      mode_(limits.mode),
       whole_(config, ops, limits.max_tokens, limits.context_tokens,
-             mode == AttentionMode::kFullList),
+             limits.mode == AttentionMode::kFullList),
       w_(whole_),
-      row_layout_{config.kv_lora_rank, config.qk_rope_dim},
-      index_layout_{config.index_head_dim},
+      row_layout_(limits.row),
+      index_layout_(limits.index),
       rope_(ops, config.qk_rope_dim, config.rope_theta, limits.context_tokens) {}
 
 void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,

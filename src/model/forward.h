@@ -47,18 +47,23 @@ enum class AttentionMode {
   kFullList,  // everything, by a list
 };
 
+// What steps may hold, and how.
+struct StepLimits {
+  int64_t max_tokens = 0;
+  int64_t context_tokens = 0;  // positions are below
+  KvRowLayout row;             // of the sequences' pages
+  IndexKeyLayout index;
+  AttentionMode mode = AttentionMode::kAuto;
+};
+
 // Called with the residual stream of the step's tokens; see ResidualTap.
 using LayerTap = std::function<void(int64_t layer, const float* residual)>;
 
 class ForwardPass {
  public:
-  struct Limits {
-    int64_t max_tokens = 0;      // of a step
-    int64_t context_tokens = 0;  // positions are below
-  };
-  // Everything passed outlives the object.
+  // Everything passed but `limits` outlives the object.
   ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
-              const Limits& limits, AttentionMode mode = AttentionMode::kAuto);
+              const StepLimits& limits);
 
   // Computes the step; the rows of `residual()` are then the residual streams after the last layer
   // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
@@ -124,8 +129,8 @@ class ForwardPass {
   const AttentionMode mode_;
   const Workspace whole_;
   Workspace w_;  // whole_, or its rows from some token on
-  KvRowLayout row_layout_;
-  IndexKeyLayout index_layout_;
+  const KvRowLayout row_layout_;
+  const IndexKeyLayout index_layout_;
   RopeTable rope_;
 
   // The step in work.

@@ -22,6 +22,7 @@
   bool LayerNorm(const NormSlice& s);                \
   bool QuantiseGroups(const QuantiseGroupsSlice& s); \
   bool QuantiseRow(const QuantiseRowSlice& s);       \
+  bool EncodeE4m3(const EncodeE4m3Slice& s);         \
   void Rope(const RopeSlice& s);                     \
   void Linear(const LinearSlice& s);                 \
   void SwiGlu(const SwiGluSlice& s);                 \
@@ -47,6 +48,7 @@ struct CpuKernels {
   bool (*layer_norm)(const NormSlice&);
   bool (*quantise_groups)(const QuantiseGroupsSlice&);
   bool (*quantise_row)(const QuantiseRowSlice&);
+  bool (*encode_e4m3)(const EncodeE4m3Slice&);
   void (*rope)(const RopeSlice&);
   void (*linear)(const LinearSlice&);
   void (*swiglu)(const SwiGluSlice&);

@@ -17,19 +17,20 @@ inline constexpr int kDotRows = 1;
 #endif
 
 // Two planes of one head's query or weights. Panels carry 128 more in each byte, which adds
-// `offset` to a product.
+// `offset` (PlaneOffset for as many planes as the panels have) to a product.
 struct Operand {
   const int8_t* hi;
   const int8_t* lo;
   int32_t offset;
 };
 
+template <bool kLow>
 SIMD_INLINE int32_t PlaneOffset(const int8_t* hi, const int8_t* lo, int64_t n) {
-  return 128 * (257 * SumBytes(hi, n) + SumBytes(lo, n));
+  return 128 * ((kLow ? 257 : 256) * SumBytes(hi, n) + SumBytes(lo, n));
 }
 
 // Where quad q of vector r lies: 16 rows x 4 bytes of the upper plane at upper + r * vector_bytes +
-// q * quad_bytes, the lower plane plane_bytes further.
+// q * quad_bytes, the lower plane, if there is one, plane_bytes further.
 struct PanelPlanes {
   const uint8_t* upper;
   int64_t plane_bytes;
@@ -38,8 +39,9 @@ struct PanelPlanes {
 };
 
 // product[h][r] = PlaneProduct (numerics/planes.h) of operand h and vector r over num_quads quads.
-// Integer sums may wrap; the true values fit.
-template <int kNumHeads, int kNumRows>
+// Integer sums may wrap; the true values fit. Without kLow the panels' low plane is zero and not
+// there.
+template <bool kLow, int kNumHeads, int kNumRows>
 SIMD_INLINE void DotPanels(const PanelPlanes& panel, int64_t num_quads, const Operand* x,
                            F32 (&product)[kNumHeads][kNumRows]) {
   I32 high[kNumHeads][kNumRows], cross[kNumHeads][kNumRows];
@@ -51,13 +53,13 @@ SIMD_INLINE void DotPanels(const PanelPlanes& panel, int64_t num_quads, const Op
     Bytes u[kNumRows], v[kNumRows];
     for (int r = 0; r < kNumRows; ++r) {
       u[r] = LoadBytes(quad + r * panel.vector_bytes);
-      v[r] = LoadBytes(quad + r * panel.vector_bytes + panel.plane_bytes);
+      if (kLow) v[r] = LoadBytes(quad + r * panel.vector_bytes + panel.plane_bytes);
     }
     for (int h = 0; h < kNumHeads; ++h) {
       const int8_t *hi = x[h].hi + 4 * q, *lo = x[h].lo + 4 * q;
       for (int r = 0; r < kNumRows; ++r) {
         high[h][r] = Dot4(high[h][r], u[r], hi);
-        cross[h][r] = Dot4(cross[h][r], v[r], hi);
+        if (kLow) cross[h][r] = Dot4(cross[h][r], v[r], hi);
         cross[h][r] = Dot4(cross[h][r], u[r], lo);
       }
     }

@@ -52,6 +52,16 @@ SIMD_INLINE F32 ZeroWhereLess(F32 x, float limit, F32 a) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   SIMD_BOTH(F32, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * h))));
 }
+// Of 16 e4m3 codes the values times 2^-8: moved by 7 bits a code is a half, whose exponent has a
+// bias of 15 instead of 7. The codes of NaN count as +-480.
+SIMD_INLINE F32 LoadE4m3(const uint8_t* p) {
+  const __m256i code = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m256i sign = _mm256_slli_epi16(_mm256_srli_epi16(code, 7), 15);
+  const __m256i rest = _mm256_srli_epi16(_mm256_slli_epi16(code, 9), 2);
+  const __m256i half = _mm256_or_si256(sign, rest);
+  return {{_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
+           _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))}};
+}
 SIMD_INLINE I32 SetInt(int32_t x) { SIMD_BOTH(I32, _mm256_set1_epi32(x)); }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_add_epi32(a.v[h], b.v[h])); }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_sub_epi32(a.v[h], b.v[h])); }
@@ -59,6 +69,12 @@ template <int kBits>
 SIMD_INLINE I32 ShiftLeft(I32 a) {
   SIMD_BOTH(I32, _mm256_slli_epi32(a.v[h], kBits));
 }
+template <int kBits>
+SIMD_INLINE I32 ShiftRight(I32 a) {
+  SIMD_BOTH(I32, _mm256_srai_epi32(a.v[h], kBits));
+}
+SIMD_INLINE I32 AndInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_and_si256(a.v[h], b.v[h])); }
+SIMD_INLINE I32 AsInt(F32 a) { SIMD_BOTH(I32, _mm256_castps_si256(a.v[h])); }
 SIMD_INLINE F32 AsFloat(I32 a) { SIMD_BOTH(F32, _mm256_castsi256_ps(a.v[h])); }
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
   const __m256i words = _mm256_packs_epi32(a.v[0], a.v[1]);  // 0-3, 8-11, 4-7, 12-15
@@ -134,6 +150,7 @@ SIMD_INLINE I32 AbsBits(F32 a) {
   SIMD_BOTH(I32, _mm256_and_si256(_mm256_castps_si256(a.v[h]), _mm256_set1_epi32(0x7fffffff)));
 }
 SIMD_INLINE I32 MaxInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_max_epi32(a.v[h], b.v[h])); }
+SIMD_INLINE I32 MinInt(I32 a, I32 b) { SIMD_BOTH(I32, _mm256_min_epi32(a.v[h], b.v[h])); }
 // All lanes folded into one by an operation whose order does not matter.
 template <typename Op>
 SIMD_INLINE int32_t FoldLanes(I32 a, const Op& op) {

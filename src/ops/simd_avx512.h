@@ -49,6 +49,13 @@ template <int kBits>
 SIMD_INLINE I32 ShiftLeft(I32 a) {
   return {_mm512_slli_epi32(a.v, kBits)};
 }
+// Copies of the sign come in.
+template <int kBits>
+SIMD_INLINE I32 ShiftRight(I32 a) {
+  return {_mm512_srai_epi32(a.v, kBits)};
+}
+SIMD_INLINE I32 AndInt(I32 a, I32 b) { return {_mm512_and_si512(a.v, b.v)}; }
+SIMD_INLINE I32 AsInt(F32 a) { return {_mm512_castps_si512(a.v)}; }
 SIMD_INLINE F32 AsFloat(I32 a) { return {_mm512_castsi512_ps(a.v)}; }
 // 16 integers to bytes; those beyond a byte become the nearest one.
 SIMD_INLINE void StoreBytes(int8_t* p, I32 a) {
@@ -101,6 +108,7 @@ SIMD_INLINE I32 AbsBits(F32 a) {
   return {_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff))};
 }
 SIMD_INLINE I32 MaxInt(I32 a, I32 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+SIMD_INLINE I32 MinInt(I32 a, I32 b) { return {_mm512_min_epi32(a.v, b.v)}; }
 SIMD_INLINE int32_t LargestInt(I32 a) { return _mm512_reduce_max_epi32(a.v); }
 SIMD_INLINE int32_t SumLanes(I32 a) { return _mm512_reduce_add_epi32(a.v); }
 // The fixed tree over 16 lanes: lane j takes lane j + 8, then + 4, + 2, + 1.

@@ -56,12 +56,25 @@ SIMD_INLINE float HalfValue(uint32_t bits) {
 SIMD_INLINE F32 LoadHalf(const uint8_t* p) {
   SIMD_EACH(F32, HalfValue(static_cast<uint32_t>(p[2 * i] | (p[2 * i + 1] << 8))));
 }
+SIMD_INLINE F32 LoadE4m3(const uint8_t* p) {
+  SIMD_EACH(F32, HalfValue(static_cast<uint32_t>(((p[i] & 128) << 8) | ((p[i] & 127) << 7))));
+}
 SIMD_INLINE I32 SetInt(int32_t x) { SIMD_EACH(I32, x); }
 SIMD_INLINE I32 AddInt(I32 a, I32 b) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) + Bits(b.v[i]))); }
 SIMD_INLINE I32 SubInt(I32 a, I32 b) { SIMD_EACH(I32, Wrap(Bits(a.v[i]) - Bits(b.v[i]))); }
 template <int kBits>
 SIMD_INLINE I32 ShiftLeft(I32 a) {
   SIMD_EACH(I32, Wrap(Bits(a.v[i]) << kBits));
+}
+template <int kBits>
+SIMD_INLINE I32 ShiftRight(I32 a) {
+  SIMD_EACH(I32, a.v[i] >> kBits);
+}
+SIMD_INLINE I32 AndInt(I32 a, I32 b) { SIMD_EACH(I32, a.v[i] & b.v[i]); }
+SIMD_INLINE I32 AsInt(F32 a) {
+  I32 r;
+  std::memcpy(r.v, a.v, sizeof r.v);
+  return r;
 }
 SIMD_INLINE F32 AsFloat(I32 a) {
   F32 r;
@@ -130,6 +143,7 @@ SIMD_INLINE I32 AbsBits(F32 a) {
   return r;
 }
 SIMD_INLINE I32 MaxInt(I32 a, I32 b) { SIMD_EACH(I32, a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
+SIMD_INLINE I32 MinInt(I32 a, I32 b) { SIMD_EACH(I32, a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
 SIMD_INLINE int32_t LargestInt(I32 a) {
   int32_t m = a.v[0];
   for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;

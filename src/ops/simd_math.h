@@ -35,16 +35,16 @@ struct PlaneScale {
   float scale, inverse;
 };
 
-// Of magnitudes' bits, which order as the values do, with infinity and NaN on top. False if a value
-// is not finite; the scale is then 0.
-SIMD_INLINE bool ScaleOf(I32 largest_bits, PlaneScale* out) {
+// Of magnitudes' bits, which order as the values do, with infinity and NaN on top: amax / largest,
+// `largest` being what amax becomes. False if a value is not finite; the scale is then 0.
+SIMD_INLINE bool ScaleOf(I32 largest_bits, float largest, PlaneScale* out) {
   const int32_t bits = LargestInt(largest_bits);
   float amax;
   std::memcpy(&amax, &bits, sizeof amax);
   const bool finite = bits < 0x7f800000;
   *out = {0.0f, 0.0f};
   if (!finite || amax < kSmallestRowAmax) return finite;
-  out->scale = amax / 127.0f;
+  out->scale = amax / largest;
   out->inverse = 1.0f / out->scale;
   return true;
 }
@@ -77,7 +77,7 @@ SIMD_INLINE PlaneBlock QuantiseBlock(const F32 (&x)[4]) {
   const I32 largest =
       MaxInt(MaxInt(AbsBits(x[0]), AbsBits(x[1])), MaxInt(AbsBits(x[2]), AbsBits(x[3])));
   PlaneScale s;
-  const bool finite = ScaleOf(largest, &s);
+  const bool finite = ScaleOf(largest, 127.0f, &s);
   PlaneBlock block{{{}, {}}, s.scale, finite};
   if (s.scale != 0.0f) block.bytes = ToPlanes(x, Set(s.inverse));
   return block;

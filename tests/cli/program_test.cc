@@ -266,6 +266,7 @@ TEST_F(Program, InspectDescribesAndVerifies) {
   EXPECT_EQ(json["layers"], 2);
   EXPECT_EQ(json["mtp_layers"], 1);
   EXPECT_EQ(Json::parse(Run("inspect --json").out)["layers"], 6) << "the built-in model";
+  EXPECT_EQ(Json::parse(Run("inspect --json --kv-format fp8").out)["memory"]["kv_format"], "fp8");
   EXPECT_GT(json["memory"]["total"].get<uint64_t>(), json["dense_bytes"].get<uint64_t>());
 
   const fs::path damaged = folder_ / "damaged";

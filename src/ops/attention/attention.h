@@ -10,6 +10,7 @@ namespace hillstar {
 inline constexpr int64_t kChunkKeys = 64;   // keys whose probabilities share a scale
 inline constexpr int64_t kSplitKeys = 256;  // keys of one partial result: four chunks
 inline constexpr int64_t kMaxSplitQueries = 8;
+inline constexpr int64_t kMaxPartValues = 512;  // latent or rope, padded: products stay int32
 
 // A partial result of one query and head over some of its keys: largest score, sum of
 // exp(score - largest), and the sum of exp(score - largest) * latent.
@@ -39,7 +40,7 @@ struct AttentionQuery {
 // first num_keys entries.
 //   list: int32, or null for positions first_key, first_key + 1, ...
 //   scratch: AttentionScratchBytes(layout, num_heads), 64-byte aligned, one a thread
-// REQUIRES: padded latent <= 512, padded rope <= 512, 1 <= num_queries <= kMaxSplitQueries.
+// REQUIRES: padded latent and rope <= kMaxPartValues, 1 <= num_queries <= kMaxSplitQueries.
 // Synchronous, no allocation. Numerics: docs/numerics.md, "Attention".
 // Source: DeepSeek-V2 report, 2.1 (MLA), absorbed; FlashAttention's online softmax.
 struct AttentionSplit {
@@ -57,13 +58,17 @@ struct AttentionSplit {
 };
 
 // Bytes that one thread works in: what it keeps of each query and head (64 scores, two planes of 64
-// weights and five numbers, in whole cache lines), and a panel of gathered keys.
+// weights and five numbers, in whole cache lines), a panel of gathered keys, and for fp8 the planes
+// of a chunk's keys.
 inline constexpr int64_t kAttentionHeadBytes = 448;
-constexpr int64_t AttentionScratchBytes(const KvRowLayout& layout, int64_t num_heads) {
+constexpr int64_t AttentionPanelBytes(const KvRowLayout& layout) {
   const int64_t score_panel = 16 * 2 * layout.padded();
   const int64_t value_panel = kChunkKeys * 2 * 64;
-  return kMaxSplitQueries * num_heads * kAttentionHeadBytes +
-         (score_panel > value_panel ? score_panel : value_panel);
+  return score_panel > value_panel ? score_panel : value_panel;
+}
+constexpr int64_t AttentionScratchBytes(const KvRowLayout& layout, int64_t num_heads) {
+  const int64_t planes = layout.format == KvFormat::kFp8 ? kChunkKeys * 2 * layout.padded() : 0;
+  return kMaxSplitQueries * num_heads * kAttentionHeadBytes + AttentionPanelBytes(layout) + planes;
 }
 
 // Merges the partial results of one head's splits in ascending order and divides by the sum:

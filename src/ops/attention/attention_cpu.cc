@@ -22,7 +22,7 @@ struct alignas(64) HeadChunk {
 static_assert(sizeof(HeadChunk) == kAttentionHeadBytes);
 
 // Scores of the keys of one group, whose panel lies in the first-level cache.
-template <int kNumHeads>
+template <bool kLow, int kNumHeads>
 SIMD_INLINE void ScoreHeads(const AttentionSplit& s, const uint8_t* panel, const ChunkRows& rows,
                             int64_t group, const AttentionQuery& q, int64_t first_head,
                             HeadChunk* heads) {
@@ -35,9 +35,10 @@ SIMD_INLINE void ScoreHeads(const AttentionSplit& s, const uint8_t* panel, const
                heads[h].rope_offset};
   }
   F32 a[kNumHeads][1], b[kNumHeads][1];
-  DotPanels<kNumHeads, 1>({panel, kVector, 0, kPairBytes}, latent_quads, latent, a);
-  DotPanels<kNumHeads, 1>({panel + latent_quads * kPairBytes, kVector, 0, kPairBytes},
-                          s.layout.padded_rope() / 4, rope, b);
+  constexpr int64_t kLatentBytes = kPlanesBytes<kLow>, kRopeBytes = kPlanesBytes<true>;
+  DotPanels<kLow, kNumHeads, 1>({panel, kVector, 0, kLatentBytes}, latent_quads, latent, a);
+  DotPanels<true, kNumHeads, 1>({panel + latent_quads * kLatentBytes, kVector, 0, kRopeBytes},
+                                s.layout.padded_rope() / 4, rope, b);
   const F32 key_latent = Load(rows.latent_scale + group * kLanes);
   const F32 key_rope = Load(rows.rope_scale + group * kLanes);
   for (int h = 0; h < kNumHeads; ++h) {
@@ -49,7 +50,9 @@ SIMD_INLINE void ScoreHeads(const AttentionSplit& s, const uint8_t* panel, const
 
 // Turns the scores of a chunk's first n keys into two-plane weights of the values and updates
 // largest and sum.
-void Soften(const ChunkRows& rows, int64_t n, bool first, HeadChunk* head, AttentionPartial* out) {
+template <bool kLow>
+SIMD_INLINE void Soften(const ChunkRows& rows, int64_t n, bool first, HeadChunk* head,
+                        AttentionPartial* out) {
   F32 scores[kKeyVectors];
   for (int64_t i = n; i < kChunkKeys; ++i) head->scores[i] = 0.0f;
   F32 poison = Set(0.0f);  // NaN as soon as a score is not finite: a maximum would hide a NaN
@@ -75,7 +78,8 @@ void Soften(const ChunkRows& rows, int64_t n, bool first, HeadChunk* head, Atten
   StoreAll(head->lo, block.bytes.lo);
   head->weight_scale = block.scale * 0x1p-8f;
   const I32 high = AddQuads(SetInt(0), block.bytes.hi);
-  const I32 sums = AddQuads(AddInt(ShiftLeft<8>(high), high), block.bytes.lo);
+  const I32 planes = kLow ? AddInt(ShiftLeft<8>(high), high) : ShiftLeft<8>(high);
+  const I32 sums = AddQuads(planes, block.bytes.lo);
   head->weight_offset = 128 * SumLanes(sums);
   float before[kLanes];
   Store(before, Exp(Set(first ? 0.0f : out->largest - largest)));
@@ -87,16 +91,16 @@ void Soften(const ChunkRows& rows, int64_t n, bool first, HeadChunk* head, Atten
 
 // Adds 64 latents from `at` on of the chunk's first n keys, weighted, to the values. Bytes beyond
 // the last key meet weights of zero.
-template <int kNumHeads>
+template <bool kLow, int kNumHeads>
 SIMD_INLINE void AddValues(const uint8_t* panel, int64_t at, int64_t n, bool first,
                            const HeadChunk* heads, const AttentionPartial* out) {
+  constexpr int64_t kBytes = kPlanesBytes<kLow>;
   Operand x[kNumHeads];
   for (int h = 0; h < kNumHeads; ++h) x[h] = {heads[h].hi, heads[h].lo, heads[h].weight_offset};
   for (int64_t v = 0; v < kBlockDims / kLanes; v += kDotRows) {
     F32 sum[kNumHeads][kDotRows];
-    DotPanels<kNumHeads, kDotRows>(
-        {panel + v * kPairBytes, kVector, kPairBytes, kBlockDims / kLanes * kPairBytes},
-        (n + 3) / 4, x, sum);
+    DotPanels<kLow, kNumHeads, kDotRows>(
+        {panel + v * kBytes, kVector, kBytes, kBlockDims / kLanes * kBytes}, (n + 3) / 4, x, sum);
     for (int h = 0; h < kNumHeads; ++h) {
       const F32 scale = Set(heads[h].weight_scale), decay = Set(heads[h].decay);
       for (int r = 0; r < kDotRows; ++r) {
@@ -121,27 +125,27 @@ SIMD_INLINE void ForHeads(const AttentionSplit& s, int64_t first_key, const Fn& 
   }
 }
 
-void PrepareHeads(const AttentionSplit& s, HeadChunk* heads) {
+template <bool kLow>
+SIMD_INLINE void PrepareHeads(const AttentionSplit& s, HeadChunk* heads) {
   const int64_t latent = s.layout.padded_latent(), rope = s.layout.padded_rope();
   for (int64_t i = 0; i < s.num_queries; ++i) {
     for (int64_t h = 0; h < s.num_heads; ++h) {
       const int64_t at = (s.first_head + h) * s.layout.padded();
       const int8_t *hi = s.queries[i].hi + at, *lo = s.queries[i].lo + at;
       HeadChunk& head = heads[i * s.num_heads + h];
-      head.latent_offset = PlaneOffset(hi, lo, latent);
-      head.rope_offset = PlaneOffset(hi + latent, lo + latent, rope);
+      head.latent_offset = PlaneOffset<kLow>(hi, lo, latent);
+      head.rope_offset = PlaneOffset<true>(hi + latent, lo + latent, rope);
     }
   }
 }
 
-}  // namespace
-
 // A panel of 16 keys, then one of 64 latents, is made once and meets all heads of all queries while
-// it lies in the first-level cache.
-void AttendSplit(const AttentionSplit& s) {
+// it lies in the first-level cache. kLow: the latents have a low plane.
+template <bool kLow>
+void AttendChunks(const AttentionSplit& s) {
   HeadChunk* heads = reinterpret_cast<HeadChunk*>(s.scratch);
   uint8_t* panel = s.scratch + s.num_queries * s.num_heads * kAttentionHeadBytes;
-  PrepareHeads(s, heads);
+  PrepareHeads<kLow>(s, heads);
   int64_t most = 0;
   for (int64_t i = 0; i < s.num_queries; ++i) {
     if (s.queries[i].num_keys > most) most = s.queries[i].num_keys;
@@ -153,27 +157,42 @@ void AttendSplit(const AttentionSplit& s) {
       const int64_t left = s.queries[query].num_keys - first;
       return left < kChunkKeys ? left : kChunkKeys;
     };
-    const ChunkRows rows = FindRows(s, first, count);
+    ChunkRows rows = FindRows(s, first, count);
+    KvRowLayout layout = s.layout;
+    if (kLow && layout.format == KvFormat::kFp8) {
+      layout = ExpandCodes(layout, count, panel + AttentionPanelBytes(layout), &rows);
+    }
     for (int64_t group = 0; group * kLanes < count; ++group) {
-      MakeScorePanel(s.layout, rows.rows + group * kLanes, panel);
+      MakeScorePanel<kLow>(layout, rows.rows + group * kLanes, panel);
       ForHeads(s, first + group * kLanes, [&](auto num_heads, int64_t i, int64_t h) {
-        ScoreHeads<num_heads.value>(s, panel, rows, group, s.queries[i], s.first_head + h,
-                                    heads + i * s.num_heads + h);
+        ScoreHeads<kLow, num_heads.value>(s, panel, rows, group, s.queries[i], s.first_head + h,
+                                          heads + i * s.num_heads + h);
       });
     }
     ForHeads(s, first, [&](auto num_heads, int64_t i, int64_t h) {
       for (int64_t j = h; j < h + num_heads.value; ++j) {
-        Soften(rows, keys_of(i), is_first, heads + i * s.num_heads + j,
-               s.queries[i].out + s.first_head + j);
+        Soften<kLow>(rows, keys_of(i), is_first, heads + i * s.num_heads + j,
+                     s.queries[i].out + s.first_head + j);
       }
     });
-    for (int64_t at = 0; at < s.layout.padded_latent(); at += kBlockDims) {
-      MakeValuePanel(s.layout, rows.rows, count, at, panel);
+    for (int64_t at = 0; at < layout.padded_latent(); at += kBlockDims) {
+      MakeValuePanel<kLow>(layout, rows.rows, count, at, panel);
       ForHeads(s, first, [&](auto num_heads, int64_t i, int64_t h) {
-        AddValues<num_heads.value>(panel, at, keys_of(i), is_first, heads + i * s.num_heads + h,
-                                   s.queries[i].out + s.first_head + h);
+        AddValues<kLow, num_heads.value>(panel, at, keys_of(i), is_first,
+                                         heads + i * s.num_heads + h,
+                                         s.queries[i].out + s.first_head + h);
       });
     }
+  }
+}
+
+}  // namespace
+
+void AttendSplit(const AttentionSplit& s) {
+  if (s.layout.latent_part().format == PartFormat::kOnePlane) {
+    AttendChunks<false>(s);
+  } else {
+    AttendChunks<true>(s);
   }
 }
 

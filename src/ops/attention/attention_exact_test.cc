@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "kv/row_values.h"
 #include "ops/attention/attention_test_inputs.h"
 
 namespace hillstar {
@@ -26,12 +27,6 @@ struct ExactKey {
   std::vector<double> low;      // the low planes, likewise
 };
 
-double ReadFloat(const uint8_t* at) {
-  float value;
-  std::memcpy(&value, at, sizeof value);
-  return double{value};
-}
-
 // Two-plane rows: the whole product in units of 1 / 256 of the scales' product, and the part
 // sum(lo lo) of it that PlaneProduct leaves out.
 struct ExactProduct {
@@ -41,12 +36,13 @@ struct ExactProduct {
   double rounded() const { return std::fabs(whole - left_out); }
 };
 
-ExactProduct ExactDot(const int8_t* hi, const int8_t* lo, const uint8_t* key_hi,
-                      const uint8_t* key_lo, int64_t n) {
+ExactProduct ExactDot(const int8_t* hi, const int8_t* lo, const KvRowPart& part,
+                      const uint8_t* row) {
   ExactProduct product;
-  for (int64_t i = 0; i < n; ++i) {
-    const double low = static_cast<int8_t>(key_lo[i]) / 256.0;
-    product.whole += (256.0 * hi[i] + lo[i]) * (static_cast<int8_t>(key_hi[i]) + low);
+  for (int64_t i = 0; i < part.padded; ++i) {
+    const PlanePair key = RowValue(part, row, i);
+    const double low = key.lo / 256.0;
+    product.whole += (256.0 * hi[i] + lo[i]) * (key.hi + low);
     product.left_out += lo[i] * low;
   }
   return product;
@@ -58,22 +54,21 @@ ExactKey MakeKey(const AttentionInputs& in, int64_t query, int64_t head, int64_t
   const KvRowLayout& layout = in.layout();
   const AttentionQuery q = in.Query(query, 1, nullptr);
   const int8_t *hi = q.hi + head * layout.padded(), *lo = q.lo + head * layout.padded();
-  const int64_t latent = layout.padded_latent();
+  const KvRowPart latent = layout.latent_part(), rope = layout.rope_part();
   const uint8_t* row = in.row(pos);
   ExactKey key;
-  key.scale = ReadFloat(row + layout.latent_scale());
+  key.scale = double{RowScale(latent, row)};
   const double latent_scale = double{q.latent_scale[head]} * key.scale;
-  const double rope_scale = double{q.rope_scale[head]} * ReadFloat(row + layout.rope_scale());
-  const ExactProduct a =
-      ExactDot(hi, lo, row + layout.latent_hi(), row + layout.latent_lo(), latent);
-  const ExactProduct b = ExactDot(hi + latent, lo + latent, row + layout.rope_hi(),
-                                  row + layout.rope_lo(), layout.padded_rope());
+  const double rope_scale = double{q.rope_scale[head]} * double{RowScale(rope, row)};
+  const ExactProduct a = ExactDot(hi, lo, latent, row);
+  const ExactProduct b = ExactDot(hi + latent.padded, lo + latent.padded, rope, row);
   key.score = latent_scale * a.whole + rope_scale * b.whole;
   key.score_error = latent_scale * (std::fabs(a.left_out) + 4 * kU * a.rounded()) +
                     rope_scale * (std::fabs(b.left_out) + 4 * kU * b.rounded());
   for (int64_t d = 0; d < layout.latent; ++d) {
-    key.low.push_back(static_cast<int8_t>(row[layout.latent_lo() + d]) / 256.0);
-    key.latents.push_back(static_cast<int8_t>(row[layout.latent_hi() + d]) + key.low.back());
+    const PlanePair value = RowValue(latent, row, d);
+    key.low.push_back(value.lo / 256.0);
+    key.latents.push_back(value.hi + key.low.back());
   }
   return key;
 }
@@ -153,42 +148,51 @@ void ExpectWithinBound(const AttentionInputs& in, const std::vector<int32_t>& li
   }
 }
 
-TEST(AttentionExact, ReferenceIsWithinItsBoundOfASoftmaxInDoublePrecision) {
+void ExpectFormatWithinBound(KvFormat format) {
   double worst = 0;
   for (int64_t num_keys : {1, 3, 64, 65, 256, 257, 700}) {
     for (float spread : {0.0f, 0.02f, 0.2f, 2.0f}) {
-      AttentionInputs in(64, 16, 2, num_keys, static_cast<uint64_t>(num_keys));
+      AttentionInputs in({64, 16, format}, 2, num_keys, static_cast<uint64_t>(num_keys));
       in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, spread);
       std::vector<int32_t> list(static_cast<size_t>(num_keys));
       std::iota(list.begin(), list.end(), 0);
-      const std::string note = fmt::format("keys {} spread {}", num_keys, spread);
+      const std::string note =
+          fmt::format("format {} keys {} spread {}", int(format), num_keys, spread);
       ExpectWithinBound(in, list, note, &worst);
       list = in.SparseList();
       if (!list.empty()) ExpectWithinBound(in, list, note + " sparse", &worst);
     }
   }
-  RecordProperty("worst_share_of_bound", fmt::format("{:.3f}", worst));
+  testing::Test::RecordProperty("worst_share_of_bound", fmt::format("{:.3f}", worst));
   EXPECT_GT(worst, 0.01) << "the bound is too loose to find a mistake";
 }
 
+TEST(AttentionExact, ReferenceIsWithinItsBoundOfASoftmaxInDoublePrecision) {
+  for (KvFormat format : kAllKvFormats) ExpectFormatWithinBound(format);
+}
+
 TEST(AttentionExact, KeysOfVeryDifferentScales) {
-  double worst = 0;
-  AttentionInputs in(32, 8, 3, 300, 1);
-  in.Fill(ValueKind::kNormal, ValueKind::kWideRange, 1, 0x1p-9f);
-  std::vector<int32_t> list(300);
-  std::iota(list.begin(), list.end(), 0);
-  ExpectWithinBound(in, list, "wide range", &worst);
+  for (KvFormat format : kAllKvFormats) {
+    double worst = 0;
+    AttentionInputs in({32, 8, format}, 3, 300, 1);
+    in.Fill(ValueKind::kNormal, ValueKind::kWideRange, 1, 0x1p-9f);
+    std::vector<int32_t> list(300);
+    std::iota(list.begin(), list.end(), 0);
+    ExpectWithinBound(in, list, "wide range", &worst);
+  }
 }
 
 // A single key is returned as it is stored, but for the planes of its weight and two roundings.
 TEST(AttentionExact, OneKeyReturnsItsLatent) {
-  AttentionInputs in(64, 16, 1, 1, 2);
-  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 1.0f);
-  const AlignedVector<float> out = Attend(ReferenceKernels(), in, 0, {0}, 1);
-  const ExactKey key = MakeKey(in, 0, 0, 0);
-  for (size_t d = 0; d < 64; ++d) {
-    const double stored = key.scale * key.latents[d];
-    EXPECT_NEAR(double{out[d]}, stored, std::fabs(stored) * 4 * kU) << d;
+  for (KvFormat format : kAllKvFormats) {
+    AttentionInputs in({64, 16, format}, 1, 1, 2);
+    in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 1.0f);
+    const AlignedVector<float> out = Attend(ReferenceKernels(), in, 0, {0}, 1);
+    const ExactKey key = MakeKey(in, 0, 0, 0);
+    for (size_t d = 0; d < 64; ++d) {
+      const double stored = key.scale * key.latents[d];
+      EXPECT_NEAR(double{out[d]}, stored, std::fabs(stored) * 4 * kU) << d;
+    }
   }
 }
 

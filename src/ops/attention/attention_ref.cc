@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 
+#include "kv/row_values.h"
 #include "numerics/elementary.h"
 #include "numerics/planes.h"
 #include "ops/kernels.h"
@@ -10,27 +10,24 @@
 namespace hillstar::reference {
 namespace {
 
-float ReadFloat(const uint8_t* at) {
-  float value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-// PlaneProduct with a row's bytes.
-float Dot(const int8_t* hi, const int8_t* lo, const uint8_t* key_hi, const uint8_t* key_lo,
-          int64_t n) {
-  return float(PlaneProduct(hi, lo, reinterpret_cast<const int8_t*>(key_hi),
-                            reinterpret_cast<const int8_t*>(key_lo), n));
+// PlaneProduct of a query's planes and a part of a row.
+float Dot(const int8_t* hi, const int8_t* lo, const KvRowPart& part, const uint8_t* row) {
+  int8_t row_hi[kMaxPartValues], row_lo[kMaxPartValues];
+  for (int64_t i = 0; i < part.padded; ++i) {
+    const PlanePair value = RowValue(part, row, i);
+    row_hi[i] = value.hi;
+    row_lo[i] = value.lo;
+  }
+  return float(PlaneProduct(hi, lo, row_hi, row_lo, part.padded));
 }
 
 float Score(const KvRowLayout& layout, const AttentionQuery& q, int64_t head, const uint8_t* row) {
+  const KvRowPart latent = layout.latent_part(), rope = layout.rope_part();
   const int8_t *hi = q.hi + head * layout.padded(), *lo = q.lo + head * layout.padded();
-  const int64_t latent = layout.padded_latent();
-  const float a = Dot(hi, lo, row + layout.latent_hi(), row + layout.latent_lo(), latent);
-  const float b = Dot(hi + latent, lo + latent, row + layout.rope_hi(), row + layout.rope_lo(),
-                      layout.padded_rope());
-  const float latent_scale = q.latent_scale[head] * ReadFloat(row + layout.latent_scale());
-  const float rope_scale = q.rope_scale[head] * ReadFloat(row + layout.rope_scale());
+  const float a = Dot(hi, lo, latent, row);
+  const float b = Dot(hi + latent.padded, lo + latent.padded, rope, row);
+  const float latent_scale = q.latent_scale[head] * RowScale(latent, row);
+  const float rope_scale = q.rope_scale[head] * RowScale(rope, row);
   return std::fma(a, latent_scale, b * rope_scale);
 }
 
@@ -45,7 +42,7 @@ float Sum64(const float* p) {
 }
 
 void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, int64_t first) {
-  const KvRowLayout& layout = s.layout;
+  const KvRowPart latent = s.layout.latent_part();
   const int64_t n = std::min(kChunkKeys, q.num_keys - first);
   const uint8_t* rows[kChunkKeys];
   float score[kChunkKeys], p[kChunkKeys] = {}, w[kChunkKeys] = {};
@@ -53,15 +50,15 @@ void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, in
   float largest = first == 0 ? -std::numeric_limits<float>::infinity() : out.largest;
   bool finite = true;
   for (int64_t i = 0; i < n; ++i) {
-    rows[i] = s.pages.row(layout, s.position(first + i));
-    score[i] = Score(layout, q, head, rows[i]);
+    rows[i] = s.pages.row(s.layout, s.position(first + i));
+    score[i] = Score(s.layout, q, head, rows[i]);
     finite = finite && std::isfinite(score[i]);
     largest = std::max(largest, score[i]);
   }
   largest += 0.0f;  // +0 where zeros of both signs are the largest
   for (int64_t i = 0; i < n; ++i) {
     p[i] = Exp(score[i] - largest);
-    w[i] = p[i] * ReadFloat(rows[i] + layout.latent_scale());
+    w[i] = p[i] * RowScale(latent, rows[i]);
   }
   int8_t hi[kChunkKeys], lo[kChunkKeys];
   float w_scale;
@@ -71,11 +68,12 @@ void AddChunk(const AttentionSplit& s, const AttentionQuery& q, int64_t head, in
   out.sum = first == 0 ? Sum64(p) : std::fma(out.sum, decay, Sum64(p));
   if (!finite) out.sum = std::numeric_limits<float>::quiet_NaN();
   out.largest = largest;
-  for (int64_t d = 0; d < layout.padded_latent(); ++d) {
+  for (int64_t d = 0; d < latent.padded; ++d) {
     int8_t value_hi[kChunkKeys], value_lo[kChunkKeys];
     for (int64_t i = 0; i < n; ++i) {
-      value_hi[i] = int8_t(rows[i][layout.latent_hi() + d]);
-      value_lo[i] = int8_t(rows[i][layout.latent_lo() + d]);
+      const PlanePair value = RowValue(latent, rows[i], d);
+      value_hi[i] = value.hi;
+      value_lo[i] = value.lo;
     }
     const float sum = float(PlaneProduct(hi, lo, value_hi, value_lo, n));
     out.values[d] = first == 0 ? sum * w_scale : std::fma(sum, w_scale, out.values[d] * decay);

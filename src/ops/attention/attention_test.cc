@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "kv/row_values.h"
 #include "ops/attention/attention_test_inputs.h"
 
 namespace hillstar {
@@ -26,8 +27,9 @@ struct SplitShape {
 std::string Describe(const AttentionInputs& in, const SplitShape& shape) {
   std::string keys;
   for (int64_t n : shape.num_keys) keys += fmt::format(" {}", n);
-  return fmt::format("latent {} rope {} heads {}+{} of {}, keys{} {} {}", in.layout().latent,
-                     in.layout().rope, shape.first_head, shape.num_heads, in.heads(), keys,
+  return fmt::format("format {} latent {} rope {} heads {}+{} of {}, keys{} {} {}",
+                     int(in.layout().format), in.layout().latent, in.layout().rope,
+                     shape.first_head, shape.num_heads, in.heads(), keys,
                      shape.list ? "listed" : "from", shape.first_key);
 }
 
@@ -71,8 +73,8 @@ SplitShape AllHeads(const AttentionInputs& in, std::vector<int64_t> num_keys) {
 
 constexpr int64_t kKeys[] = {1, 3, 15, 16, 17, 63, 64, 65, 127, 128, 255, 256};
 
-void ExpectGeometryAgrees(int64_t latent, int64_t rope, int64_t heads) {
-  AttentionInputs in(latent, rope, heads, 600, static_cast<uint64_t>(latent + rope + heads));
+void ExpectGeometryAgrees(const KvRowLayout& layout, int64_t heads) {
+  AttentionInputs in(layout, heads, 600, static_cast<uint64_t>(layout.padded() + heads));
   in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 0.5f);
   const std::vector<int32_t> list = in.SparseList();
   ASSERT_GE(list.size(), size_t{256});
@@ -89,18 +91,44 @@ void ExpectGeometryAgrees(int64_t latent, int64_t rope, int64_t heads) {
 }
 
 TEST(Attention, EveryLevelGivesTheSameBits) {
-  for (int64_t latent : {32, 64, 512}) {
-    for (int64_t rope : {8, 64}) {
-      for (int64_t heads : {1, 3, 8}) {
-        if (latent == 512 && heads == 8) continue;  // slow in the reference, nothing new
-        ExpectGeometryAgrees(latent, rope, heads);
+  for (KvFormat format : kAllKvFormats) {
+    for (int64_t latent : {32, 64, 512}) {
+      for (int64_t rope : {8, 64}) {
+        for (int64_t heads : {1, 3, 8}) {
+          if (latent == 512 && heads == 8) continue;  // slow in the reference, nothing new
+          ExpectGeometryAgrees({latent, rope, format}, heads);
+        }
       }
     }
   }
 }
 
-TEST(Attention, QueriesOfDifferentLengthsAndPartsOfTheHeads) {
-  AttentionInputs in(64, 16, 6, 300, 1);
+// A kernel that read every row alike would pass the comparison with a reference that does so too.
+TEST(Attention, EveryFormatGivesADifferentResult) {
+  std::vector<AlignedVector<float>> results;
+  std::vector<int32_t> list(100);
+  std::iota(list.begin(), list.end(), 0);
+  for (KvFormat format : kAllKvFormats) {
+    AttentionInputs in({64, 16, format}, 2, 100, 11);  // the same values in every format
+    in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 0.5f);
+    results.push_back(Attend(ReferenceKernels(), in, 0, list, 2));
+    double error = 0, size = 0;
+    for (size_t i = 0; i < results[0].size(); ++i) {
+      const double exact = double{results[0][i]};
+      error += (double{results.back()[i]} - exact) * (double{results.back()[i]} - exact);
+      size += exact * exact;
+    }
+    // q8 rounds a value to 1 / 254 of the row's largest, fp8 to 1 / 16 of itself.
+    const double most = format == KvFormat::kQ15 ? 0.0 : format == KvFormat::kQ8 ? 0.03 : 0.12;
+    EXPECT_LE(std::sqrt(error / size), most) << int(format);
+  }
+  EXPECT_NE(results[0], results[1]);
+  EXPECT_NE(results[0], results[2]);
+  EXPECT_NE(results[1], results[2]);
+}
+
+void ExpectQueriesAndHeadsAgree(KvFormat format) {
+  AttentionInputs in({64, 16, format}, 6, 300, 1);
   in.Fill(ValueKind::kNormal, ValueKind::kNormal, 8, 0.5f);
   const std::vector<std::vector<int64_t>> lengths = {
       {0},          {0, 0},           {1, 2},
@@ -119,8 +147,12 @@ TEST(Attention, QueriesOfDifferentLengthsAndPartsOfTheHeads) {
   }
 }
 
+TEST(Attention, QueriesOfDifferentLengthsAndPartsOfTheHeads) {
+  for (KvFormat format : kAllKvFormats) ExpectQueriesAndHeadsAgree(format);
+}
+
 TEST(Attention, AQueryWithoutKeysWritesNothing) {
-  AttentionInputs in(64, 16, 2, 64, 2);
+  AttentionInputs in({64, 16}, 2, 64, 2);
   in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 0.5f);
   for (const CpuKernels* k : AvailableKernels()) {
     std::vector<float> values(4 * 64, -7.0f);
@@ -143,18 +175,20 @@ TEST(Attention, EveryKindOfValue) {
     for (ValueKind key_kind : kAllValueKinds) {
       // Scores of 1e60 leave f32: the next test's case.
       if (query_kind == ValueKind::kOutlier && key_kind == ValueKind::kOutlier) continue;
-      AttentionInputs in(64, 16, 2, 130, 3);
-      in.Fill(query_kind, key_kind, 2, 0.1f);
-      ExpectSplitAgrees(
-          in, AllHeads(in, {130, 70}),
-          fmt::format(", {} by {}", ValueKindName(query_kind), ValueKindName(key_kind)));
+      for (KvFormat format : kAllKvFormats) {
+        AttentionInputs in({64, 16, format}, 2, 130, 3);
+        in.Fill(query_kind, key_kind, 2, 0.1f);
+        ExpectSplitAgrees(
+            in, AllHeads(in, {130, 70}),
+            fmt::format(", {} by {}", ValueKindName(query_kind), ValueKindName(key_kind)));
+      }
     }
   }
 }
 
 TEST(Attention, ScoresBeyondF32GiveASumThatIsNan) {
   for (int query : {-1, 1}) {
-    AttentionInputs in(64, 16, 1, 70, 4);
+    AttentionInputs in({64, 16}, 1, 70, 4);
     in.FillConstant(query, 1, 0x1p100f, 0x1p100f, 1);
     for (const CpuKernels* k : AvailableKernels()) {
       std::vector<float> values(64);
@@ -173,9 +207,9 @@ TEST(Attention, ABadKeyIsSeenAtEveryPlace) {
   for (const float bad :
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     for (int64_t place = 0; place < kChunkKeys; ++place) {
-      AttentionInputs in(16, 4, 1, kChunkKeys, 9);
+      AttentionInputs in({16, 4}, 1, kChunkKeys, 9);
       in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 1.0f);
-      std::memcpy(in.row(place) + in.layout().rope_scale(), &bad, sizeof bad);
+      std::memcpy(in.row(place) + in.layout().rope_part().scale_at, &bad, sizeof bad);
       for (const CpuKernels* k : AvailableKernels()) {
         std::vector<float> values(2 * 64);
         AttentionPartial partials[] = {{0, 0, values.data()}, {0, 0, values.data() + 64}};
@@ -192,39 +226,64 @@ TEST(Attention, ABadKeyIsSeenAtEveryPlace) {
 
 // Products of scales that underflow give scores of both signs of zero.
 TEST(Attention, VanishingScoresGiveTheSameBits) {
-  AttentionInputs in(64, 16, 2, 130, 5);
-  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 0x1p-110f);
-  for (int64_t pos = 0; pos < 130; ++pos) {
-    const float scale = 0x1p-90f;
-    std::memcpy(in.row(pos) + in.layout().latent_scale(), &scale, sizeof scale);
-    std::memcpy(in.row(pos) + in.layout().rope_scale(), &scale, sizeof scale);
-  }
-  for (int64_t keys : {1, 2, 3, 5, 17, 64, 130}) {
-    ExpectSplitAgrees(in, AllHeads(in, {keys, keys}), ", vanishing");
-  }
-}
-
-// 512 latents of 127: the products of scores and of values (with the keys' offset) at their limits.
-TEST(Attention, ExtremesOfThePlanesStayExact) {
-  for (int query : {-127, 127}) {
-    for (int key : {-127, 127}) {
-      AttentionInputs in(512, 512, 1, 128, 6);
-      in.FillConstant(query, key, 0x1p-20f, 0x1p-24f, 1);
-      ExpectSplitAgrees(in, AllHeads(in, {128}), fmt::format(", q {} key {}", query, key));
-      const float d = static_cast<float>(512 * query * key * (256 + 1 + 1));
-      std::vector<float> values(512);
-      AttentionPartial partial{0, 0, values.data()};
-      const AttentionQuery q = in.Query(0, 1, &partial);
-      AttentionScratch scratch(in.layout(), in.heads());
-      reference::AttendSplit({in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
-      EXPECT_EQ(partial.largest, 2 * d * 0x1p-44f);
+  for (KvFormat format : kAllKvFormats) {
+    AttentionInputs in({64, 16, format}, 2, 130, 5);
+    in.Fill(ValueKind::kNormal, ValueKind::kNormal, 2, 0x1p-110f);
+    for (int64_t pos = 0; pos < 130; ++pos) in.SetScales(pos, 0x1p-90f);
+    for (int64_t keys : {1, 2, 3, 5, 17, 64, 130}) {
+      ExpectSplitAgrees(in, AllHeads(in, {keys, keys}), ", vanishing");
     }
   }
 }
 
+// 512 values of the byte `key`: the products of scores and of values (with the keys' offset) at
+// their limits.
+void ExpectExact(KvFormat format, int query, int key) {
+  AttentionInputs in({512, 512, format}, 1, 128, 6);
+  in.FillConstant(query, key, 0x1p-20f, 0x1p-24f, 1);
+  ExpectSplitAgrees(in, AllHeads(in, {128}), fmt::format(", q {} key {}", query, key));
+  const auto product = [&](const KvRowPart& part) {
+    const PlanePair value = RowValue(part, in.row(0), 0);
+    return double(512 * query) * (256 * value.hi + value.lo + value.hi);
+  };
+  const double a = product(in.layout().latent_part()), b = product(in.layout().rope_part());
+  EXPECT_LT(std::max(std::fabs(a), std::fabs(b)), 0x1p31);
+  std::vector<float> values(512);
+  AttentionPartial partial{0, 0, values.data()};
+  const AttentionQuery q = in.Query(0, 1, &partial);
+  AttentionScratch scratch(in.layout(), in.heads());
+  reference::AttendSplit({in.layout(), in.pages(), nullptr, 0, &q, 1, 0, 1, scratch.data()});
+  EXPECT_EQ(partial.largest, (static_cast<float>(a) + static_cast<float>(b)) * 0x1p-44f);
+}
+
+TEST(Attention, ExtremesOfThePlanesStayExact) {
+  for (int query : {-127, 127}) {
+    for (int key : {-127, 127}) {
+      ExpectExact(KvFormat::kQ15, query, key);
+      ExpectExact(KvFormat::kQ8, query, key);
+    }
+    // 448 has the largest high plane, 30 and 2 the low plane of -128 beside high ones of 8 and 1;
+    // -448, -30, -2; and the codes of NaN, which no row holds.
+    for (int code : {0x7e, 0x5f, 0x40, 0xfe, 0xdf, 0xc0, 0x7f, 0xff}) {
+      ExpectExact(KvFormat::kFp8, query, code);
+    }
+  }
+}
+
+// Every code, in both parts of a row and at every place of a vector.
+TEST(Attention, EveryFp8CodeGivesTheSameBits) {
+  AttentionInputs in({256, 64, KvFormat::kFp8}, 2, 64, 12);
+  in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 0.5f);
+  for (int64_t pos = 0; pos < 64; ++pos) {
+    for (int64_t i = 0; i < 320; ++i) in.row(pos)[i] = static_cast<uint8_t>(i + 5 * pos);
+    in.SetScales(pos, 0.01f);
+  }
+  ExpectSplitAgrees(in, AllHeads(in, {64}), ", every code");
+}
+
 // A query's partial results depend neither on its neighbours in the slice nor on the cut of heads.
-TEST(Attention, GroupingChangesNoBit) {
-  AttentionInputs in(64, 16, 8, 300, 7);
+void ExpectGroupingChangesNoBit(KvFormat format) {
+  AttentionInputs in({64, 16, format}, 8, 300, 7);
   in.Fill(ValueKind::kNormal, ValueKind::kNormal, 8, 0.5f);
   std::vector<int32_t> list(300);
   std::iota(list.begin(), list.end(), 0);
@@ -255,8 +314,12 @@ TEST(Attention, GroupingChangesNoBit) {
   }
 }
 
+TEST(Attention, GroupingChangesNoBit) {
+  for (KvFormat format : kAllKvFormats) ExpectGroupingChangesNoBit(format);
+}
+
 TEST(Attention, HeadsAtOnceChangeNoBitOfTheWhole) {
-  AttentionInputs in(32, 8, 8, 700, 8);
+  AttentionInputs in({32, 8}, 8, 700, 8);
   in.Fill(ValueKind::kNormal, ValueKind::kNormal, 1, 1.0f);
   std::vector<int32_t> list(700);
   std::iota(list.begin(), list.end(), 0);

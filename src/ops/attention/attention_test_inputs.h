@@ -14,9 +14,8 @@ namespace hillstar {
 // Keys of one sequence, in pages that lie in no order, and queries of all their heads.
 class AttentionInputs {
  public:
-  AttentionInputs(int64_t latent, int64_t rope, int64_t heads, int64_t num_keys, uint64_t seed)
-      : random_(seed), heads_(heads), num_keys_(num_keys) {
-    layout_ = {latent, rope};
+  AttentionInputs(const KvRowLayout& layout, int64_t heads, int64_t num_keys, uint64_t seed)
+      : random_(seed), layout_(layout), heads_(heads), num_keys_(num_keys) {
     for (int64_t p = 0; p * kPageTokens < num_keys; ++p) {
       memory_.emplace_back(static_cast<size_t>(layout_.page_bytes()), uint8_t{0x5a});
     }
@@ -28,10 +27,8 @@ class AttentionInputs {
   void Fill(ValueKind query_kind, ValueKind key_kind, int64_t num_queries, float spread) {
     for (int64_t pos = 0; pos < num_keys_; ++pos) {
       uint8_t* row = this->row(pos);
-      StorePart(key_kind, layout_.latent, layout_.padded_latent(), row + layout_.latent_hi(),
-                row + layout_.latent_lo(), row + layout_.latent_scale());
-      StorePart(key_kind, layout_.rope, layout_.padded_rope(), row + layout_.rope_hi(),
-                row + layout_.rope_lo(), row + layout_.rope_scale());
+      StorePart(key_kind, layout_.latent_part(), row);
+      StorePart(key_kind, layout_.rope_part(), row);
     }
     ResizeQueries(num_queries);
     for (size_t h = 0; h < latent_scale_.size(); ++h) {
@@ -45,18 +42,22 @@ class AttentionInputs {
           factor;
     }
   }
-  // Every plane of every row holds `key`, of every query `query`.
+  // Every plane of every query holds `query`, every byte of values in every row `key`.
   void FillConstant(int query, int key, float key_scale, float query_scale, int64_t num_queries) {
     for (int64_t pos = 0; pos < num_keys_; ++pos) {
-      std::memset(row(pos), key, static_cast<size_t>(2 * layout_.padded()));
-      std::memcpy(row(pos) + layout_.latent_scale(), &key_scale, sizeof key_scale);
-      std::memcpy(row(pos) + layout_.rope_scale(), &key_scale, sizeof key_scale);
+      std::memset(row(pos), key, static_cast<size_t>(layout_.value_bytes()));
+      SetScales(pos, key_scale);
     }
     ResizeQueries(num_queries);
     std::fill(q_hi_.begin(), q_hi_.end(), static_cast<int8_t>(query));
     std::fill(q_lo_.begin(), q_lo_.end(), static_cast<int8_t>(query));
     std::fill(latent_scale_.begin(), latent_scale_.end(), query_scale);
     std::fill(rope_scale_.begin(), rope_scale_.end(), query_scale);
+  }
+
+  void SetScales(int64_t pos, float scale) {
+    std::memcpy(row(pos) + layout_.latent_part().scale_at, &scale, sizeof scale);
+    std::memcpy(row(pos) + layout_.rope_part().scale_at, &scale, sizeof scale);
   }
 
   const KvRowLayout& layout() const { return layout_; }
@@ -94,11 +95,18 @@ class AttentionInputs {
     EXPECT_TRUE(reference::QuantiseRow({x.data(), n, padded, hi, lo, &scale}));
     return scale;
   }
-  void StorePart(ValueKind kind, int64_t n, int64_t padded, uint8_t* hi, uint8_t* lo,
-                 uint8_t* scale_at) {
-    const float scale =
-        Quantise(kind, n, padded, reinterpret_cast<int8_t*>(hi), reinterpret_cast<int8_t*>(lo));
-    std::memcpy(scale_at, &scale, sizeof scale);
+  void StorePart(ValueKind kind, const KvRowPart& part, uint8_t* row) {
+    const AlignedVector<float> x = TestValues(kind, part.num_values, random_);
+    float scale = 0;
+    if (part.format == PartFormat::kE4m3) {
+      EXPECT_TRUE(
+          reference::EncodeE4m3({x.data(), part.num_values, part.padded, row + part.at, &scale}));
+    } else {
+      int8_t* hi = reinterpret_cast<int8_t*>(row + part.at);
+      int8_t* lo = part.format == PartFormat::kTwoPlanes ? hi + part.padded : nullptr;
+      EXPECT_TRUE(reference::QuantiseRow({x.data(), part.num_values, part.padded, hi, lo, &scale}));
+    }
+    std::memcpy(row + part.scale_at, &scale, sizeof scale);
   }
 
   TestRandom random_;

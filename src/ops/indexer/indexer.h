@@ -29,7 +29,8 @@ struct IndexScoreSlice {
   float* scores = nullptr;
 };
 
-// Writes key (two planes [dim] and a scale) of token `pos` into its panel.
+// Writes key (two planes [dim] and a scale) of token `pos` into its panel; lo is left out where the
+// layout has one plane, and may then be null.
 void StoreIndexKey(const IndexKeyLayout& layout, const PageTable& pages, int64_t pos,
                    const int8_t* hi, const int8_t* lo, float scale);
 

@@ -6,14 +6,14 @@ namespace {
 
 // Adds the heads [first, first + kNumHeads) to the scores of every panel; the first heads start
 // them.
-template <int kNumHeads>
+template <bool kLow, int kNumHeads>
 void AddHeads(const IndexScoreSlice& s, int64_t first) {
   const int64_t dim = s.layout.dim, plane_bytes = dim * kLanes;
   Operand x[kNumHeads];
   F32 w[kNumHeads], q_scale[kNumHeads];
   for (int h = 0; h < kNumHeads; ++h) {
     const int8_t *hi = s.q_hi + (first + h) * dim, *lo = s.q_lo + (first + h) * dim;
-    x[h] = {hi, lo, PlaneOffset(hi, lo, dim)};
+    x[h] = {hi, lo, PlaneOffset<kLow>(hi, lo, dim)};
     w[h] = Set(s.w[first + h]);
     q_scale[h] = Set(s.q_scale[first + h]);
   }
@@ -21,8 +21,8 @@ void AddHeads(const IndexScoreSlice& s, int64_t first) {
   for (int64_t p = s.first_panel; p < s.first_panel + s.num_panels; ++p) {
     const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);
     F32 d[kNumHeads][1];
-    DotPanels<kNumHeads, 1>({panel, plane_bytes, 0, 4 * kLanes}, dim / 4, x, d);
-    const F32 key_scale = Load(reinterpret_cast<const float*>(panel + 2 * plane_bytes));
+    DotPanels<kLow, kNumHeads, 1>({panel, plane_bytes, 0, 4 * kLanes}, dim / 4, x, d);
+    const F32 key_scale = Load(reinterpret_cast<const float*>(panel + s.layout.scales_at()));
     float* out = s.scores + p * kLanes;
     F32 sum = first == 0 ? Set(0.0f) : Load(out);
     for (int h = 0; h < kNumHeads; ++h) {
@@ -32,12 +32,21 @@ void AddHeads(const IndexScoreSlice& s, int64_t first) {
   }
 }
 
+template <bool kLow>
+void AddAllHeads(const IndexScoreSlice& s) {
+  int64_t h = 0;
+  for (; h + kDotHeads <= s.num_heads; h += kDotHeads) AddHeads<kLow, kDotHeads>(s, h);
+  for (; h < s.num_heads; ++h) AddHeads<kLow, 1>(s, h);
+}
+
 }  // namespace
 
 void IndexScores(const IndexScoreSlice& s) {
-  int64_t h = 0;
-  for (; h + kDotHeads <= s.num_heads; h += kDotHeads) AddHeads<kDotHeads>(s, h);
-  for (; h < s.num_heads; ++h) AddHeads<1>(s, h);
+  if (s.layout.num_planes == 2) {
+    AddAllHeads<true>(s);
+  } else {
+    AddAllHeads<false>(s);
+  }
 }
 
 }  // namespace hillstar::HILLSTAR_LEVEL

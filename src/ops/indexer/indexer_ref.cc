@@ -23,9 +23,11 @@ void StoreIndexKey(const IndexKeyLayout& layout, const PageTable& pages, int64_t
   const int64_t lane = pos % kIndexPanelTokens;
   for (int64_t i = 0; i < layout.dim; ++i) {
     panel[PlaneByte(lane, i)] = uint8_t(hi[i] + 128);
-    panel[layout.plane_bytes() + PlaneByte(lane, i)] = uint8_t(lo[i] + 128);
+    if (layout.num_planes == 2) {
+      panel[layout.plane_bytes() + PlaneByte(lane, i)] = uint8_t(lo[i] + 128);
+    }
   }
-  std::memcpy(panel + 2 * layout.plane_bytes() + 4 * lane, &scale, sizeof scale);
+  std::memcpy(panel + layout.scales_at() + 4 * lane, &scale, sizeof scale);
 }
 
 void SelectTopK(const float* scores, int64_t n, int64_t k, float* scratch, int32_t* selected) {
@@ -55,9 +57,10 @@ void IndexScores(const IndexScoreSlice& s) {
     const uint8_t* panel = s.pages.panel(s.layout, pos);
     const int64_t lane = pos % kIndexPanelTokens;
     float key_scale;
-    std::memcpy(&key_scale, panel + 2 * s.layout.plane_bytes() + 4 * lane, sizeof key_scale);
+    std::memcpy(&key_scale, panel + s.layout.scales_at() + 4 * lane, sizeof key_scale);
     for (int64_t i = 0; i < dim; ++i) {
       key_hi[size_t(i)] = int8_t(panel[PlaneByte(lane, i)] - 128);
+      if (s.layout.num_planes == 1) continue;
       key_lo[size_t(i)] = int8_t(panel[s.layout.plane_bytes() + PlaneByte(lane, i)] - 128);
     }
     float sum = 0;

@@ -15,9 +15,9 @@ namespace {
 // Index keys of some tokens in pages that lie in no order, and the queries of one token.
 class IndexInputs {
  public:
-  IndexInputs(int64_t dim, int64_t num_heads, int64_t num_keys, uint64_t seed)
-      : random_(seed), num_heads_(num_heads), num_keys_(num_keys) {
-    layout_.dim = dim;
+  IndexInputs(const IndexKeyLayout& layout, int64_t num_heads, int64_t num_keys, uint64_t seed)
+      : random_(seed), layout_(layout), num_heads_(num_heads), num_keys_(num_keys) {
+    const int64_t dim = layout.dim;
     const int64_t num_pages = (num_keys + kPageTokens - 1) / kPageTokens;
     for (int64_t p = 0; p < num_pages; ++p) {
       // Bytes of tokens that were never stored.
@@ -79,13 +79,14 @@ class IndexInputs {
     const uint8_t* panel = pages().panel(layout_, pos);
     const int64_t lane = pos % kIndexPanelTokens;
     float key_scale;
-    std::memcpy(&key_scale, panel + 2 * layout_.plane_bytes() + 4 * lane, sizeof key_scale);
+    std::memcpy(&key_scale, panel + layout_.scales_at() + 4 * lane, sizeof key_scale);
     double sum = 0, rounded = 0, omitted = 0;
     for (int64_t h = 0; h < num_heads_; ++h) {
       double dot = 0, left_out = 0;
       for (int64_t i = 0; i < layout_.dim; ++i) {
         const int64_t byte = i / 4 * 64 + lane * 4 + i % 4;
-        const double key_lo = panel[layout_.plane_bytes() + byte] - 128;
+        const double key_lo =
+            layout_.num_planes == 2 ? panel[layout_.plane_bytes() + byte] - 128 : 0;
         const double key = (panel[byte] - 128) + key_lo / 256;
         const size_t at = At(h) + static_cast<size_t>(i);
         dot += (256.0 * q_hi_[at] + q_lo_[at]) * key;
@@ -132,12 +133,15 @@ void ExpectScoresAgree(const IndexInputs& in, const std::string& note) {
 }
 
 TEST(IndexScores, EveryLevelGivesTheSameBits) {
-  for (int64_t dim : {4, 16, 64, 128}) {
-    for (int64_t heads : {1, 3, 8, 32}) {
-      for (int64_t keys : {1, 16, 17, 63, 64, 65, 200}) {
-        IndexInputs in(dim, heads, keys, static_cast<uint64_t>(dim * 1000 + heads));
-        in.Fill(ValueKind::kNormal);
-        ExpectScoresAgree(in, fmt::format("dim {} heads {} keys {}", dim, heads, keys));
+  for (int64_t planes : {1, 2}) {
+    for (int64_t dim : {4, 16, 64, 128}) {
+      for (int64_t heads : {1, 3, 8, 32}) {
+        for (int64_t keys : {1, 16, 17, 63, 64, 65, 200}) {
+          IndexInputs in({dim, planes}, heads, keys, static_cast<uint64_t>(dim * 1000 + heads));
+          in.Fill(ValueKind::kNormal);
+          ExpectScoresAgree(
+              in, fmt::format("{} planes, dim {} heads {} keys {}", planes, dim, heads, keys));
+        }
       }
     }
   }
@@ -145,9 +149,11 @@ TEST(IndexScores, EveryLevelGivesTheSameBits) {
 
 TEST(IndexScores, EveryKindOfValue) {
   for (ValueKind kind : kAllValueKinds) {
-    IndexInputs in(128, 3, 33, 7);
-    in.Fill(kind);
-    ExpectScoresAgree(in, ValueKindName(kind));
+    for (int64_t planes : {1, 2}) {
+      IndexInputs in({128, planes}, 3, 33, 7);
+      in.Fill(kind);
+      ExpectScoresAgree(in, ValueKindName(kind));
+    }
   }
 }
 
@@ -157,13 +163,15 @@ TEST(IndexScores, ExtremesOfThePlanesStayExact) {
   for (int64_t dim : {16, 128, 512}) {
     for (int q : {-127, 127}) {
       for (int key : {-127, 127}) {
-        IndexInputs in(dim, 2, 16, 1);
-        in.FillConstant(static_cast<int8_t>(q), static_cast<int8_t>(key));
-        ExpectScoresAgree(in, fmt::format("dim {} q {} key {}", dim, q, key));
-        AlignedVector<float> scores(16);
-        reference::IndexScores(in.Slice(scores.data()));
-        const float d = static_cast<float>(dim * q * key * (256 + 1 + 1));
-        EXPECT_EQ(scores[0], d > 0 ? 2 * d : 0.0f);
+        for (int64_t planes : {1, 2}) {
+          IndexInputs in({dim, planes}, 2, 16, 1);
+          in.FillConstant(static_cast<int8_t>(q), static_cast<int8_t>(key));
+          ExpectScoresAgree(in, fmt::format("{} planes, dim {} q {} key {}", planes, dim, q, key));
+          AlignedVector<float> scores(16);
+          reference::IndexScores(in.Slice(scores.data()));
+          const float d = static_cast<float>(dim * q * key * (256 + planes));
+          EXPECT_EQ(scores[0], d > 0 ? 2 * d : 0.0f);
+        }
       }
     }
   }
@@ -171,7 +179,7 @@ TEST(IndexScores, ExtremesOfThePlanesStayExact) {
 
 // A negative weight times a tiny value underflows to -0, which would sort below +0.
 TEST(IndexScores, NegativeZeroBecomesPositiveZero) {
-  IndexInputs in(16, 2, 16, 1);
+  IndexInputs in({16, 2}, 2, 16, 1);
   in.FillConstant(1, 1);
   for (float& scale : in.q_scale()) scale = 1e-20f;
   for (float& w : in.w()) w = -1e-30f;
@@ -186,7 +194,7 @@ TEST(IndexScores, NegativeZeroBecomesPositiveZero) {
 }
 
 TEST(IndexScores, NegativeProductsCountAsZero) {
-  IndexInputs in(16, 2, 16, 1);
+  IndexInputs in({16, 2}, 2, 16, 1);
   in.FillConstant(1, -1);
   AlignedVector<float> scores(16, 9.0f);
   reference::IndexScores(in.Slice(scores.data()));
@@ -197,8 +205,8 @@ TEST(IndexScores, NegativeProductsCountAsZero) {
 // each; relu moves nothing apart; a head's term then meets at most num_heads fma. sum(q_lo key_lo)
 // is left out.
 TEST(IndexScores, ReferenceIsWithinItsBoundOfDoublePrecision) {
-  for (int64_t dim : {16, 128}) {
-    IndexInputs in(dim, 32, 64, static_cast<uint64_t>(dim));
+  for (const IndexKeyLayout layout : {IndexKeyLayout{16, 2}, {128, 2}, {16, 1}, {128, 1}}) {
+    IndexInputs in(layout, 32, 64, static_cast<uint64_t>(layout.dim));
     in.Fill(ValueKind::kNormal);
     AlignedVector<float> scores(64);
     reference::IndexScores(in.Slice(scores.data()));

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "numerics/e4m3.h"
 #include "numerics/planes.h"
 #include "ops/kernels.h"
 
@@ -34,10 +35,18 @@ bool QuantiseGroups(const QuantiseGroupsSlice& s) {
 
 bool QuantiseRow(const QuantiseRowSlice& s) {
   std::memset(s.hi, 0, size_t(s.padded));
-  std::memset(s.lo, 0, size_t(s.padded));
+  if (s.lo) std::memset(s.lo, 0, size_t(s.padded));
   *s.scale = 0;
   if (!AllFinite(s.x, s.n)) return false;
   *s.scale = hillstar::QuantiseRow(s.x, s.n, s.hi, s.lo);
+  return true;
+}
+
+bool EncodeE4m3(const EncodeE4m3Slice& s) {
+  std::memset(s.codes, 0, size_t(s.padded));
+  *s.scale = 0;
+  if (!AllFinite(s.x, s.n)) return false;
+  *s.scale = EncodeE4m3Row(s.x, s.n, s.codes);
   return true;
 }
 

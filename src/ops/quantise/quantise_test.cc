@@ -1,11 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "numerics/e4m3.h"
 #include "ops/kernel_test.h"
 
 namespace hillstar {
@@ -45,6 +47,25 @@ void ExpectRowsAgree(const AlignedVector<float>& x, int64_t padded, const std::s
                     });
 }
 
+// Without a low plane, and as e4m3 codes.
+void ExpectShortRowsAgree(const AlignedVector<float>& x, int64_t padded, const std::string& note) {
+  const int64_t n = static_cast<int64_t>(x.size());
+  const auto add = [&](KernelOutputs& out) {
+    return std::pair(out.Add<int8_t>("bytes", padded), out.Add<float>("scale", 1));
+  };
+  const std::string shape = fmt::format("of {} in {} {}", n, padded, note);
+  ExpectLevelsAgree("one plane " + shape, [&](const CpuKernels& k, KernelOutputs& out) {
+    const auto [bytes, scale] = add(out);
+    out.AddFlag("finite", k.quantise_row({x.data(), n, padded, bytes, nullptr, scale}));
+  });
+  if (padded % 64 != 0) return;
+  ExpectLevelsAgree("e4m3 " + shape, [&](const CpuKernels& k, KernelOutputs& out) {
+    const auto [bytes, scale] = add(out);
+    uint8_t* codes = reinterpret_cast<uint8_t*>(bytes);
+    out.AddFlag("finite", k.encode_e4m3({x.data(), n, padded, codes, scale}));
+  });
+}
+
 TEST(Quantise, EveryLevelGivesTheSameBits) {
   TestRandom random(1);
   for (ValueKind kind : kAllValueKinds) {
@@ -53,6 +74,8 @@ TEST(Quantise, EveryLevelGivesTheSameBits) {
       ExpectGroupsAgree(x, ValueKindName(kind));
       ExpectRowsAgree(x, (n + 15) / 16 * 16, ValueKindName(kind));
       ExpectRowsAgree(x, (n + 63) / 64 * 64, ValueKindName(kind));
+      ExpectShortRowsAgree(x, (n + 15) / 16 * 16, ValueKindName(kind));
+      ExpectShortRowsAgree(x, (n + 63) / 64 * 64, ValueKindName(kind));
     }
   }
 }
@@ -69,6 +92,35 @@ TEST(Quantise, TiesRoundToEvenAtEveryLevel) {
     }
   }
   ExpectRowsAgree(x, (static_cast<int64_t>(x.size()) + 15) / 16 * 16, "ties");
+  ExpectShortRowsAgree(x, (static_cast<int64_t>(x.size()) + 15) / 16 * 16, "ties");
+}
+
+// A row whose largest value is 448 has codes of the values themselves: every bf16 up to there, the
+// midpoints of two codes among them.
+TEST(Quantise, EveryBf16BecomesTheSameCodeAtEveryLevel) {
+  AlignedVector<float> x;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const float value = std::bit_cast<float>(bits << 16);
+    if (std::fabs(value) <= 448.0f) x.push_back(value);
+  }
+  const int64_t n = static_cast<int64_t>(x.size()), padded = (n + 63) / 64 * 64;
+  ExpectShortRowsAgree(x, padded, "every bf16");
+  std::vector<uint8_t> codes(static_cast<size_t>(padded));
+  float scale = 0;
+  EXPECT_TRUE(reference::EncodeE4m3({x.data(), n, padded, codes.data(), &scale}));
+  EXPECT_EQ(scale, 4.0f);
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(codes[i], FloatToE4m3(x[i])) << x[i];
+}
+
+TEST(Quantise, ARowWithoutALowPlaneHasTheSameHighOne) {
+  TestRandom random(6);
+  const AlignedVector<float> x = TestValues(ValueKind::kNormal, 64, random);
+  int8_t hi[64], lo[64], alone[64];
+  float scale, scale_alone;
+  EXPECT_TRUE(reference::QuantiseRow({x.data(), 64, 64, hi, lo, &scale}));
+  EXPECT_TRUE(reference::QuantiseRow({x.data(), 64, 64, alone, nullptr, &scale_alone}));
+  EXPECT_EQ(scale, scale_alone);
+  EXPECT_EQ(0, std::memcmp(hi, alone, sizeof hi));
 }
 
 TEST(Quantise, SmallestAndLargestRows) {
@@ -78,13 +130,29 @@ TEST(Quantise, SmallestAndLargestRows) {
     AlignedVector<float> x = {amax, -amax, amax / 3, -amax / 129, 0.0f, -0.0f};
     ExpectGroupsAgree(x, fmt::format("amax {:a}", amax));
     ExpectRowsAgree(x, 16, fmt::format("amax {:a}", amax));
+    ExpectShortRowsAgree(x, 64, fmt::format("amax {:a}", amax));
     int8_t hi[16], lo[16];
     float scale = -1;
     EXPECT_TRUE(reference::QuantiseRow({x.data(), 6, 16, hi, lo, &scale}));
     EXPECT_EQ(scale, amax < smallest ? 0.0f : amax / 127.0f);
     EXPECT_EQ(hi[0], amax < smallest ? 0 : 127);
     EXPECT_EQ(hi[1], amax < smallest ? 0 : -127);
+    uint8_t codes[64];
+    EXPECT_TRUE(reference::EncodeE4m3({x.data(), 6, 64, codes, &scale}));
+    EXPECT_EQ(scale, amax < smallest ? 0.0f : amax / 448.0f * 4.0f);
+    EXPECT_EQ(codes[0], amax < smallest ? 0 : 0x7e);
+    EXPECT_EQ(codes[1], amax < smallest ? 0 : 0xfe);
   }
+}
+
+// A code of NaN is never stored.
+void ExpectNothingStored(const AlignedVector<float>& x) {
+  const int64_t n = static_cast<int64_t>(x.size()), padded = (n + 63) / 64 * 64;
+  std::vector<uint8_t> codes(static_cast<size_t>(padded), uint8_t{9});
+  float scale = 9;
+  EXPECT_FALSE(reference::EncodeE4m3({x.data(), n, padded, codes.data(), &scale}));
+  EXPECT_EQ(scale, 0.0f);
+  EXPECT_EQ(codes, std::vector<uint8_t>(static_cast<size_t>(padded), uint8_t{0}));
 }
 
 TEST(Quantise, NonFiniteValuesGiveFalseAndZeroPlanes) {
@@ -96,6 +164,8 @@ TEST(Quantise, NonFiniteValuesGiveFalseAndZeroPlanes) {
         x[static_cast<size_t>(at)] = bad;
         ExpectGroupsAgree(x, fmt::format("{} at {}", bad, at));
         ExpectRowsAgree(x, (n + 15) / 16 * 16, fmt::format("{} at {}", bad, at));
+        ExpectShortRowsAgree(x, (n + 63) / 64 * 64, fmt::format("{} at {}", bad, at));
+        ExpectNothingStored(x);
         TestPlanes p(1, n);
         std::fill(p.hi.begin(), p.hi.end(), int8_t{9});
         EXPECT_FALSE(reference::QuantiseGroups({x.data(), p.view}));
@@ -111,6 +181,26 @@ TEST(Quantise, NonFiniteValuesGiveFalseAndZeroPlanes) {
   }
 }
 
+// With t = x / unit, unit = amax / 448: a code is off by at most 1 / 16 of a normal t and by 2^-10
+// of a subnormal one; its integer rounds to steps of 1 / 64, which is exact for |t| >= 1 / 8. t and
+// unit round by 4 u in all.
+TEST(Quantise, ErrorOfFp8IsThatOfTheCodeAndOfItsSteps) {
+  TestRandom random(5);
+  for (int repeat = 0; repeat < 200; ++repeat) {
+    const ValueKind kind = repeat % 2 ? ValueKind::kNormal : ValueKind::kWideRange;
+    const AlignedVector<float> x = TestValues(kind, 512, random);
+    uint8_t codes[512];
+    float scale = 0;
+    EXPECT_TRUE(reference::EncodeE4m3({x.data(), 512, 512, codes, &scale}));
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double t = double{x[i]} / (double{scale} / 4);
+      const double steps = 0x1p-7 * (std::fabs(t) < 0.1251 ? 1 : 0);
+      const double bound = std::max(std::fabs(t) / 16, 0x1p-10) + steps + 448 * 0x1p-22;
+      EXPECT_LE(std::fabs(kE4m3Steps.steps[codes[i]] / 64.0 - t), bound) << t;
+    }
+  }
+}
+
 // One infinity of each sign in a row must not cancel in a check by sums.
 TEST(Quantise, OppositeInfinitiesAreFound) {
   AlignedVector<float> x(64, 1.0f);
@@ -118,6 +208,7 @@ TEST(Quantise, OppositeInfinitiesAreFound) {
   x[19] = -kInfinity;
   ExpectGroupsAgree(x, "both infinities");
   ExpectRowsAgree(x, 64, "both infinities");
+  ExpectShortRowsAgree(x, 64, "both infinities");
   TestPlanes p(1, 64);
   EXPECT_FALSE(reference::QuantiseGroups({x.data(), p.view}));
 }
