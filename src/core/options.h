@@ -63,6 +63,9 @@ struct Options {
   std::string oracle;
   std::string hidden;
   double tolerance = 0;
+  std::string replay;
+  int64_t replay_tokens = 10000;
+  std::string reference = "float";
   std::string skills;
   int64_t limit = 0;
   std::string prompt_tokens = "512";

@@ -107,10 +107,12 @@ constexpr OptionSpec kOptions[] = {
      "Subtracted from the logits of every token that the answer holds already."},
     {"frequency-penalty", 0, &Options::frequency_penalty, "X", "", -2, 2, "", kTalking, nullptr,
      "Subtracted from a token's logit once for each time that the answer holds it already."},
-    {"seed", 0, &Options::seed, "N", "", 0, kMaxSeed, "", kTalking | Bits({Command::kSynth}),
-     "a new one for each answer; 1 for synth",
+    {"seed", 0, &Options::seed, "N", "", 0, kMaxSeed, "",
+     kTalking | Bits({Command::kSynth, Command::kScore}),
+     "a new one for each answer; 1 for synth and score",
      "Makes a drawn answer repeatable: the random number for a token depends on the seed and the "
-     "token's position only. For `synth`, the seed of the weights."},
+     "token's position only. For `synth`, the seed of the weights; for `score --replay`, of the "
+     "order of the rows."},
     {"stop", 0, &Options::stop, "TEXT", "", 0, 0, "", kTalking, "none",
      "Ends the answer before TEXT, which cannot be empty. May be given several times; the "
      "model's own end tokens always end it."},
@@ -129,6 +131,20 @@ constexpr OptionSpec kOptions[] = {
      "derived from the logits, see docs/numerics.md",
      "Where the reference's first and second logit are closer than this, the other token may "
      "come out first; each such position is listed."},
+    {"replay", 0, &Options::replay, "FILE", "", 0, 0, "", Bits({Command::kScore}), "none",
+     "Rows as `eval` reads them. They are joined to one long conversation in an order drawn from "
+     "--seed, and again in another order where they do not suffice; rows longer than an eighth of "
+     "the text are left out, as long as there are shorter ones. The text is decoded token by "
+     "token; the logits of every step are compared with those of a prefill of the same text, bit "
+     "for bit, and with --reference. The table gives each quarter of the text, so that drift "
+     "shows."},
+    {"replay-tokens", 0, &Options::replay_tokens, "N", "tokens", 1, kMaxContext, "",
+     Bits({Command::kScore}), nullptr, "The length of the text of --replay."},
+    {"reference", 0, &Options::reference, "WHICH", "", 0, 0, "float none", Bits({Command::kScore}),
+     nullptr,
+     "What --replay compares with besides the prefill: `float` computes the model in plain "
+     "float32 on the same weights, with four bytes of memory for each of them; `none` leaves that "
+     "out, for models that are too large."},
     {"skills", 0, &Options::skills, "LIST", "", 0, 0, "", Bits({Command::kEval}), "all",
      "Only rows of these skills, separated by commas."},
     {"limit", 0, &Options::limit, "N", "rows", 0, kMaxCount, "", Bits({Command::kEval}), "0: all",
@@ -183,7 +199,9 @@ constexpr CommandSpec kCommands[] = {
      "Runs every case of the reference through the model, teacher-forced, and compares the most "
      "likely token at every position. Ends with one line such as `1590 of 1590 positions equal, 0 "
      "near ties differ` and with exit code 0 only if every position whose margin exceeds the "
-     "tolerance is equal, those of the MTP head among them.",
+     "tolerance is equal, those of the MTP head among them. With --replay, a long text is decoded "
+     "token by token; the exit code is 0 only if every step's logits equal the prefill's in all "
+     "bits.",
      "hillstar score -m CHECKPOINT --oracle oracle.json"},
     {Command::kEval, "eval", "FILE.jsonl", 1, 1, "measure exact answers and answer likelihood",
      "FILE.jsonl holds one object a line with `skill`, `prompt` and `answer`. Prints, for each "
