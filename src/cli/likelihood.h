@@ -1,4 +1,5 @@
-// Probabilities of tokens from logits, in double. Plain functions; any thread.
+// Probabilities of tokens from logits, and how two rows of logits differ, in double. Plain
+// functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,5 +16,10 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t id);
 // KL(p || q) = sum of p log(p / q), in nats, of the distributions of two rows of logits.
 // REQUIRES p.size() == q.size().
 double KlDivergence(std::span<const float> p, std::span<const float> q);
+
+// Root mean square of q - p relative to that of p, both without their means, which change no
+// probability. Unlike KL it does not depend on how sure a model is. 0 where all of p are equal.
+// REQUIRES p.size() == q.size().
+double RelativeDifference(std::span<const float> p, std::span<const float> q);
 
 }  // namespace hillstar

@@ -172,6 +172,7 @@ class Replayer {
       sums.largest_margin = std::max(sums.largest_margin, MarginOf(reference));
     }
     sums.kl.push_back(KlDivergence(reference, row));
+    sums.error.push_back(RelativeDifference(reference, row));
   }
 
   const ReplayText& text_;
@@ -201,13 +202,13 @@ double ReplaySums::mean_kl() const {
   return kl.empty() ? 0 : std::accumulate(kl.begin(), kl.end(), 0.0) / double(kl.size());
 }
 
-double ReplaySums::median_kl() const {
-  std::vector<double> sorted = kl;
+double ReplaySums::largest_kl() const { return kl.empty() ? 0 : *std::ranges::max_element(kl); }
+
+double ReplaySums::median_error() const {
+  std::vector<double> sorted = error;
   std::ranges::sort(sorted);
   return sorted.empty() ? 0 : (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
 }
-
-double ReplaySums::largest_kl() const { return kl.empty() ? 0 : *std::ranges::max_element(kl); }
 
 void ReplaySums::Add(const ReplaySums& other) {
   positions += other.positions;
@@ -215,6 +216,7 @@ void ReplaySums::Add(const ReplaySums& other) {
   same_argmax += other.same_argmax;
   largest_margin = std::max(largest_margin, other.largest_margin);
   kl.insert(kl.end(), other.kl.begin(), other.kl.end());
+  error.insert(error.end(), other.error.begin(), other.error.end());
   answer_tokens += other.answer_tokens;
   nll += other.nll;
   reference_nll += other.reference_nll;

@@ -43,16 +43,16 @@ struct ReplaySums {
   int64_t equal_bits = 0;     // of the logits of a step and of the prefill
   int64_t same_argmax = 0;    // of a step and the reference
   double largest_margin = 0;  // of the reference, where the argmax differs
-  // KL(reference || step) in nats of each position, in order. A choice of experts or keys that
-  // falls the other way shows in the largest one and in the mean, drift in the median too.
-  std::vector<double> kl;
+  // Of each position, in order: KL(reference || step) in nats, and the relative error of the logits
+  // (RelativeDifference).
+  std::vector<double> kl, error;
   int64_t answer_tokens = 0;
   double nll = 0;  // nats of the answers' tokens, by the steps' logits
   double reference_nll = 0;
 
   double mean_kl() const;
-  double median_kl() const;
   double largest_kl() const;
+  double median_error() const;
   double nll_per_token() const { return answer_tokens > 0 ? nll / double(answer_tokens) : 0; }
   double reference_nll_per_token() const {
     return answer_tokens > 0 ? reference_nll / double(answer_tokens) : 0;

@@ -16,7 +16,7 @@ std::string Row(const std::string& name, const ReplaySums& sums, bool has_refere
   if (has_reference) {
     row += fmt::format(" {:>10.4f} {:>11} {:>10.1e} {:>10.1e} {:>10.1e}",
                        sums.reference_nll_per_token(), sums.same_argmax, sums.mean_kl(),
-                       sums.median_kl(), sums.largest_kl());
+                       sums.largest_kl(), sums.median_error());
   }
   return row + "\n";
 }
@@ -50,8 +50,8 @@ Json SumsJson(const ReplaySums& sums, bool has_reference) {
   json["same_argmax"] = sums.same_argmax;
   json["largest_margin_of_others"] = sums.largest_margin;
   json["mean_kl"] = sums.mean_kl();
-  json["median_kl"] = sums.median_kl();
   json["largest_kl"] = sums.largest_kl();
+  json["median_logit_error"] = sums.median_error();
   return json;
 }
 
@@ -62,7 +62,7 @@ std::string ReplayTable(const ReplayReport& report) {
                                  "answer tokens", "nats/token");
   if (report.has_reference) {
     text += fmt::format(" {:>10} {:>11} {:>10} {:>10} {:>10}", "reference", "same argmax",
-                        "mean KL", "median KL", "largest KL");
+                        "mean KL", "largest KL", "logit error");
   }
   text += "\n";
   int64_t first = 0;

@@ -133,6 +133,11 @@ TEST(Likelihood, OfTwoTokensByHand) {
   EXPECT_NEAR(KlDivergence(p, q), 0.25 * std::log(0.5) + 0.75 * std::log(1.5), 1e-7);
   EXPECT_NEAR(KlDivergence(q, p), 0.5 * std::log(2.0) + 0.5 * std::log(2.0 / 3), 1e-7);
   EXPECT_EQ(KlDivergence(p, p), 0);
+  // Of p the deviations are -d and d; those of p - q the same.
+  EXPECT_NEAR(RelativeDifference(p, q), 1, 1e-12);
+  const std::vector<float> twice = {7.0f, 7 + float(2 * std::log(3.0))};
+  EXPECT_NEAR(RelativeDifference(p, twice), 1, 1e-6);
+  EXPECT_EQ(RelativeDifference(q, p), 0);
   const std::vector<float> large = {1000.0f, 999.0f};
   EXPECT_NEAR(LogSumExp(large), 1000 + std::log(1 + std::exp(-1.0)), 1e-9);
 }
@@ -187,7 +192,8 @@ TEST(ReplayRun, CountsWhatTheReferenceHasOtherwise) {
   theirs[9] = 4.0f;
   EXPECT_NEAR(report.all.largest_kl(), KlDivergence(theirs, ours), 1e-12);
   EXPECT_EQ(report.quarters[0].largest_kl(), 0);
-  EXPECT_EQ(report.all.median_kl(), 0);
+  EXPECT_EQ(report.all.median_error(), 0);
+  EXPECT_EQ(report.quarters[2].error[100], RelativeDifference(theirs, ours));
   EXPECT_NEAR(report.quarters[2].mean_kl(), 4 * report.all.mean_kl(), 1e-12);
   EXPECT_GT(report.all.mean_kl(), report.all.largest_kl() / 600);
   EXPECT_EQ(report.quarters[2].answer_tokens, 1);
@@ -239,8 +245,8 @@ TEST(ReplayRun, AFewPositionsAreEnough) {
 ReplayReport SmallReport() {
   ReplayReport report;
   report.has_reference = true;
-  report.quarters[0] = {3, 3, 2, 0.25, {0.125, 0.25, 0}, 2, 4.0, 3.0};
-  report.quarters[2] = {1, 1, 1, 0, {0.125}, 0, 0, 0};
+  report.quarters[0] = {3, 3, 2, 0.25, {0.125, 0.25, 0}, {0.5, 0.25, 1}, 2, 4.0, 3.0};
+  report.quarters[2] = {1, 1, 1, 0, {0.125}, {2}, 0, 0, 0};
   for (const ReplaySums& quarter : report.quarters) report.all.Add(quarter);
   return report;
 }
@@ -266,7 +272,8 @@ TEST(ReplayReportTest, JsonSaysTheSame) {
   EXPECT_EQ(json["positions"], 4);
   EXPECT_EQ(json["same_argmax"], 3);
   EXPECT_EQ(json["mean_kl"], 0.125);
-  EXPECT_EQ(json["median_kl"], 0.125);
+  EXPECT_EQ(json["median_logit_error"], 0.75);
+  EXPECT_EQ(json["quarters"][0]["median_logit_error"], 0.5);
   EXPECT_EQ(json["quarters"][0]["largest_kl"], 0.25);
   EXPECT_EQ(json["largest_kl_position"], 1);
   EXPECT_EQ(json["reference_nll_per_token"], 1.5);

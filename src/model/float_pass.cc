@@ -168,7 +168,7 @@ void FloatPass::Layer(const FloatLayer& layer, Keys& keys) {
   AddToStream();
   NormRows(x_, layer.post_norm, c_.rms_norm_eps, normed_);
   if (layer.dense) {
-    DenseMlp(*layer.dense, out_);
+    DenseMlp(*layer.dense);
   } else {
     Experts(*layer.moe);
   }
@@ -300,12 +300,12 @@ void FloatPass::Attend(int64_t token, const Keys& keys) {
   for (size_t i = 0; i < totals.size(); ++i) out[i] = float(totals[i]);
 }
 
-void FloatPass::DenseMlp(const FloatMlp& mlp, std::vector<float>& out) {
+void FloatPass::DenseMlp(const FloatMlp& mlp) {
   std::vector<float> gate, up;
   Multiply(pool_, mlp.gate, normed_, num_tokens_, gate);
   Multiply(pool_, mlp.up, normed_, num_tokens_, up);
   Gate(up, gate);
-  Multiply(pool_, mlp.down, gate, num_tokens_, out);
+  Multiply(pool_, mlp.down, gate, num_tokens_, out_);
 }
 
 std::vector<FloatPass::Choice> FloatPass::Route(const FloatMoe& moe, const float* x) const {
@@ -357,7 +357,7 @@ void FloatPass::Experts(const FloatMoe& moe) {
     }
   });
   out_.assign(size_t(num_tokens_ * hidden), 0.0f);
-  if (moe.shared) DenseMlp(*moe.shared, out_);
+  if (moe.shared) DenseMlp(*moe.shared);
   pool_.Run(num_tokens_, [&](int64_t t, int) {
     float* out = out_.data() + t * hidden;
     for (int64_t rank = 0; rank < chosen; ++rank) {

@@ -1,6 +1,7 @@
 // One text through a model in plain float32. Sums of products are float32 in sixteen partial sums;
-// norms, softmax sums, sigmoids and RoPE are double, rounded once. There is no quantisation, no
-// paging and no batch: the mathematics of the model and nothing else. One thread at a time calls.
+// norms, the router, softmax sums, sigmoids and RoPE are double, rounded once. There is no
+// quantisation, no paging and no batch: the mathematics of the model and nothing else. One thread
+// at a time calls.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +47,7 @@ class FloatPass {
   void MakeQueries(const FloatAttention& attention);
   void Attend(int64_t token, const Keys& keys);
   // normed_ -> out_.
-  void DenseMlp(const FloatMlp& mlp, std::vector<float>& out);
+  void DenseMlp(const FloatMlp& mlp);
   void Experts(const FloatMoe& moe);
   std::vector<Choice> Route(const FloatMoe& moe, const float* x) const;
 

@@ -314,7 +314,7 @@ TEST_F(Program, ScoreAndEvalReadTheirFiles) {
     const Json report = Json::parse(played.out)["replay"];
     EXPECT_EQ(report["positions"], 40);
     EXPECT_EQ(report["equal_bits"], 40);
-    EXPECT_EQ(report.contains("median_kl"), std::string(reference) == "float");
+    EXPECT_EQ(report.contains("mean_kl"), std::string(reference) == "float");
   }
   ExpectUsageError(replay + " --replay-tokens 65",
                    "a text of 65 tokens (--replay-tokens) does not fit the context of 64 "
