@@ -8,6 +8,7 @@
 
 #include "cli/conversation.h"
 #include "cli/request.h"
+#include "cli/saved_chat.h"
 #include "cli/terminal.h"
 #include "cli/text_file.h"
 #include "formats/file_io.h"
@@ -38,9 +39,7 @@ class ChatLoop {
       : session_(session),
         conversation_(session.engine, RequestFrom(session.options, session.engine),
                       ChatOptionsFrom(session.options, session.is_built_in)),
-        shows_thinking_(session.options.show_thinking) {
-    conversation_.SetSystem(session.options.system);
-  }
+        shows_thinking_(session.options.show_thinking) {}
 
   void PrintBanner() {
     const Engine& engine = session_.engine;
@@ -51,6 +50,20 @@ class ChatLoop {
         engine.kv_format(), CountText(engine.context_tokens(), "token"),
         CountText(engine.num_threads(), "thread"), engine.simd_level(),
         conversation_.thinking() ? "on" : "off");
+  }
+
+  // Brings a saved or an imported conversation back.
+  void Begin() {
+    if (session_.saved) Tell(session_.saved->Restore(conversation_));
+    if (session_.import) {
+      if (!conversation_.messages().empty() && session_.saved) {
+        throw Error(ErrorCode::kUsage,
+                    "--import-session needs a --session that has no conversation yet");
+      }
+      Tell(session_.import(conversation_));
+      Save();
+    }
+    if (!session_.options.system.empty()) conversation_.SetSystem(session_.options.system);
   }
 
   void Loop() {
@@ -70,6 +83,22 @@ class ChatLoop {
   bool failed() const { return failed_; }
 
  private:
+  void Tell(const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) session_.notes << "note: " << note << "\n";
+  }
+
+  // What was answered stays on the screen even where it cannot be saved; the next answer tries
+  // again.
+  void Save() {
+    if (!session_.saved) return;
+    try {
+      session_.saved->Save(conversation_);
+    } catch (const Error& error) {
+      session_.notes << "hillstar: the conversation is not saved: " << error.what() << "\n";
+      failed_ = true;
+    }
+  }
+
   // A person sees the prompt again; of a script the input has ended.
   void TellDropped() {
     if (session_.has_terminal) return;
@@ -105,6 +134,7 @@ class ChatLoop {
       if (!result.notice.empty()) session_.notes << "note: " << result.notice << "\n";
       if (result.finish_reason == FinishReason::kCancelled) session_.notes << "(stopped)\n";
       if (session_.options.stats) session_.notes << "[" << stats_ << "]\n";
+      Save();
     } catch (const Error& error) {
       set_dim(false);
       session_.notes << "hillstar: " << error.what() << "\n";
@@ -123,6 +153,7 @@ class ChatLoop {
       ends_ = true;
     } else if (name == "/clear") {
       conversation_.Clear();
+      Save();
       session_.notes << (conversation_.messages().empty()
                              ? "the conversation is forgotten\n"
                              : "the conversation is forgotten; the system message stays\n");
@@ -197,6 +228,7 @@ class ChatLoop {
 int Chat(const ChatSession& session) {
   ChatLoop loop(session);
   if (session.has_terminal) loop.PrintBanner();
+  loop.Begin();
   loop.Loop();
   // A person has seen the message and gone on; a script has to be told.
   return loop.failed() && !session.has_terminal ? 1 : 0;

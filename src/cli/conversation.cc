@@ -1,11 +1,18 @@
 #include "cli/conversation.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "cli/request.h"
+#include "formats/json_scan.h"
 #include "model/config.h"
 
 namespace hillstar {
+namespace {
+
+constexpr size_t kMaxJsonBytes = size_t{1} << 30;
+
+}  // namespace
 
 Conversation::Conversation(Engine& engine, GenerateRequest request, ChatOptions chat)
     : engine_(engine),
@@ -55,6 +62,29 @@ void Conversation::Clear() {
 void Conversation::SetSystem(const std::string& text) {
   std::erase_if(messages_, [](const ChatMessage& m) { return m.role == "system"; });
   if (!text.empty()) messages_.insert(messages_.begin(), {"system", text, "", {}});
+}
+
+void Conversation::FromJson(const std::string& text, const std::string& source) {
+  const nlohmann::json list = ParseJson(text, source, kMaxJsonBytes);
+  std::vector<ChatMessage> messages;
+  const auto text_of = [&](const nlohmann::json& object, const char* key) {
+    const auto it = object.find(key);
+    return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  const bool is_list = list.is_array() && std::ranges::all_of(list, [&](const auto& message) {
+                         return message.is_object() && !text_of(message, "role").empty();
+                       });
+  if (!is_list) {
+    throw Error(ErrorCode::kBadFile,
+                source + " does not hold a list of messages with role and content");
+  }
+  for (const nlohmann::json& message : list) {
+    messages.push_back({text_of(message, "role"),
+                        text_of(message, "content"),
+                        text_of(message, "reasoning_content"),
+                        {}});
+  }
+  messages_ = std::move(messages);
 }
 
 std::string Conversation::Json() const {

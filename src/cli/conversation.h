@@ -30,6 +30,12 @@ class Conversation {
   void SetThinking(bool thinking) { chat_.thinking = thinking; }
   bool thinking() const { return chat_.thinking; }
   const std::vector<ChatMessage>& messages() const { return messages_; }
+  // The sequence, for saving and restoring its rows.
+  Sequence& sequence() { return *sequence_; }
+  const Sequence& sequence() const { return *sequence_; }
+  void SetMessages(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
+  // Takes over messages that Json gave. Errors: kBadFile naming `source`.
+  void FromJson(const std::string& json, const std::string& source);
   // The messages as a JSON array of objects with role, content and perhaps reasoning_content.
   std::string Json() const;
 

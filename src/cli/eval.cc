@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/likelihood.h"
 #include "cli/request.h"
 #include "engine/generate.h"
 #include "formats/json_scan.h"
@@ -44,14 +44,6 @@ std::set<std::string> SplitNames(const std::string& list) {
     begin = end + 1;
   }
   return names;
-}
-
-// Minus the log of a token's probability, in nats.
-double NegativeLogLikelihood(std::span<const float> logits, int32_t id) {
-  const double largest = double(*std::max_element(logits.begin(), logits.end()));
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(double(x) - largest);
-  return largest + std::log(sum) - double(logits[size_t(id)]);
 }
 
 class RowEvaluator {

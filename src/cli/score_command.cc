@@ -5,15 +5,21 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/eval.h"
 #include "cli/open_model.h"
+#include "cli/replay.h"
+#include "cli/replay_report.h"
 #include "cli/score.h"
 #include "cli/terminal.h"
 #include "cli/text_file.h"
+#include "model/float_reference.h"
 
 namespace hillstar {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kDefaultSeed = 1;  // of --replay
 
 void PrintHidden(const HiddenReport& report) {
   fmt::print("{:<22} {:>11} {:>13} {:>13} {:>12} {:>9}\n", "residual stream", "relative L2",
@@ -96,46 +102,94 @@ Json HiddenJson(const HiddenReport& report) {
   return json;
 }
 
+// What a run printed or will print, and whether everything agreed.
+struct Outcome {
+  Json json = Json::object();
+  bool passes = true;
+};
+
+void ScoreHiddenFile(const Options& options, Engine& engine, const HiddenReference& reference,
+                     Outcome& outcome) {
+  const HiddenReport report = CompareHidden(engine, reference);
+  if (options.json) {
+    outcome.json["residual_stream"] = HiddenJson(report);
+  } else {
+    PrintHidden(report);
+  }
+}
+
+void ScoreOracleFile(const Options& options, Engine& engine, const Oracle& oracle,
+                     Outcome& outcome) {
+  std::optional<double> tolerance;
+  if (options.is_given("tolerance")) tolerance = options.tolerance;
+  ScoreReport report;
+  {
+    ProgressLine line("scoring position", ProgressLine::Unit::kItems);
+    report = ScoreOracle(engine, oracle, tolerance,
+                         [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  }
+  outcome.passes = outcome.passes && report.passes();
+  if (options.json) {
+    outcome.json.update(ReportJson(report));
+  } else {
+    PrintReport(report);
+  }
+}
+
+// The float reference of the opened model, on the weights that the engine has.
+std::unique_ptr<FloatReference> LoadReference(const Options& options, const OpenedModel& model,
+                                              int64_t num_tokens) {
+  const auto source = ModelSource::Open(model.folder, options.weights, /*with_mtp=*/false);
+  ProgressLine line("loading the reference", ProgressLine::Unit::kBytes);
+  return FloatReference::Load(*source, num_tokens, model.engine->num_threads(),
+                              [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+}
+
+void ScoreReplay(const Options& options, const OpenedModel& model, const std::vector<EvalRow>& rows,
+                 Outcome& outcome) {
+  const uint64_t seed = options.is_given("seed") ? uint64_t(options.seed) : kDefaultSeed;
+  const ReplayText text = MakeReplayText(*model.engine, rows, options.replay_tokens, seed);
+  std::unique_ptr<FloatReference> floats;
+  ReplayReference reference;
+  if (options.reference == "float") {
+    floats = LoadReference(options, model, options.replay_tokens);
+    reference = [&](std::span<const int32_t> ids, const ReplayLogitsFn& on_logits) {
+      floats->Run(ids, kReplayPiece, on_logits);
+    };
+  }
+  ReplayReport report;
+  {
+    ProgressLine line("replaying position", ProgressLine::Unit::kItems);
+    report = Replay(*model.engine, text, reference,
+                    [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  }
+  outcome.passes = outcome.passes && report.passes();
+  if (options.json) {
+    outcome.json["replay"] = ReplayJson(report);
+  } else {
+    fmt::print("{}", ReplayTable(report));
+  }
+}
+
 }  // namespace
 
 int ScoreCommand(const Options& options) {
-  if (options.oracle.empty() && options.hidden.empty()) {
-    throw Error(ErrorCode::kUsage, "score needs --oracle FILE, --hidden FILE or both");
+  if (options.oracle.empty() && options.hidden.empty() && options.replay.empty()) {
+    throw Error(ErrorCode::kUsage, "score needs --oracle FILE, --hidden FILE or --replay FILE");
   }
   Oracle oracle;
   HiddenReference hidden;
+  std::vector<EvalRow> rows;
   if (!options.oracle.empty()) oracle = ParseOracle(ReadTextFile(options.oracle));
   if (!options.hidden.empty()) hidden = ReadHiddenReference(options.hidden);
-  std::optional<double> tolerance;
-  if (options.is_given("tolerance")) tolerance = options.tolerance;
+  if (!options.replay.empty()) rows = ParseEvalRows(ReadTextFile(options.replay), options.replay);
   const OpenedModel model = OpenModel(options, oracle.has_mtp());
-
-  Json json;
-  if (!options.hidden.empty()) {
-    const HiddenReport report = CompareHidden(*model.engine, hidden);
-    if (options.json) {
-      json["residual_stream"] = HiddenJson(report);
-    } else {
-      PrintHidden(report);
-    }
-  }
-  bool passes = true;
-  if (!options.oracle.empty()) {
-    ScoreReport report;
-    {
-      ProgressLine line("scoring position", ProgressLine::Unit::kItems);
-      report = ScoreOracle(*model.engine, oracle, tolerance,
-                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
-    }
-    passes = report.passes();
-    if (options.json) {
-      json.update(ReportJson(report));
-    } else {
-      PrintReport(report);
-    }
-  }
-  if (options.json) fmt::print("{}\n", json.dump(2));
-  return passes ? 0 : 1;
+  Outcome outcome;
+  if (!options.hidden.empty()) ScoreHiddenFile(options, *model.engine, hidden, outcome);
+  if (!options.oracle.empty()) ScoreOracleFile(options, *model.engine, oracle, outcome);
+  if (!options.replay.empty()) ScoreReplay(options, model, rows, outcome);
+  if (options.json) fmt::print("{}\n", outcome.json.dump(2));
+  return outcome.passes ? 0 : 1;
 }
 
 }  // namespace hillstar

@@ -18,6 +18,18 @@ fs::path Home() {
   return user == nullptr || user->pw_dir == nullptr ? fs::path() : fs::path(user->pw_dir);
 }
 
+// ~/.local/state/hillstar or a folder in it, for the user alone; empty where it cannot be made.
+fs::path StateFolder(const char* inside) {
+  const fs::path home = Home();
+  if (home.empty()) return {};
+  const fs::path state = home / ".local/state/hillstar", folder = state / inside;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return {};
+  fs::permissions(state, fs::perms::owner_all, error);
+  return folder;
+}
+
 }  // namespace
 
 fs::path UserConfigFile() {
@@ -26,15 +38,11 @@ fs::path UserConfigFile() {
 }
 
 fs::path ChatHistoryFile() {
-  const fs::path home = Home();
-  if (home.empty()) return {};
-  const fs::path folder = home / ".local/state/hillstar";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return {};
-  fs::permissions(folder, fs::perms::owner_all, error);
-  return folder / "chat_history";
+  const fs::path folder = StateFolder("");
+  return folder.empty() ? folder : folder / "chat_history";
 }
+
+fs::path SessionFolder() { return StateFolder("sessions"); }
 
 fs::path BuiltInModel() {
   std::error_code error;

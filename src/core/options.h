@@ -48,6 +48,8 @@ struct Options {
   bool show_thinking = false;
   std::string system;
   bool stats = false;
+  std::string session;
+  std::string import_session;
   bool raw = false;
   bool ids = false;
   bool json = false;
@@ -66,6 +68,9 @@ struct Options {
   std::string oracle;
   std::string hidden;
   double tolerance = 0;
+  std::string replay;
+  int64_t replay_tokens = 10000;
+  std::string reference = "float";
   std::string skills;
   int64_t limit = 0;
   std::string prompt_tokens = "512";

@@ -90,6 +90,15 @@ constexpr OptionSpec kOptions[] = {
      "The system message at the start of the conversation."},
     {"stats", 0, &Options::stats, "", "", 0, 0, "", kTalking, nullptr,
      "Prints the number of tokens and the speed after each answer, on standard error."},
+    {"session", 0, &Options::session, "NAME", "", 0, 0, "", Bits({Command::kChat}), "none",
+     "Goes on with the conversation NAME, or begins it: messages, tokens and KV rows are kept in "
+     "~/.local/state/hillstar/sessions/NAME.session, written after each answer, and a restored "
+     "conversation computes nothing again. A NAME with a slash is the file itself."},
+    {"import-session", 0, &Options::import_session, "FILE", "", 0, 0, "", Bits({Command::kChat}),
+     "none",
+     "Begins with a conversation that colibri has saved (.coli_kv, versions 1 and 2) with the same "
+     "model: its tokens and its rows, requantised to this KV format. With --session the "
+     "conversation is saved there."},
     {"raw", 0, &Options::raw, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
      "Continues PROMPT as it stands instead of answering it. The chat template is left out: "
      "no <|user|> before PROMPT, no <|assistant|> and <think> after it, no system message. "
@@ -122,10 +131,12 @@ constexpr OptionSpec kOptions[] = {
      "Subtracted from the logits of every token that the answer holds already."},
     {"frequency-penalty", 0, &Options::frequency_penalty, "X", "", -2, 2, "", kTalking, nullptr,
      "Subtracted from a token's logit once for each time that the answer holds it already."},
-    {"seed", 0, &Options::seed, "N", "", 0, kMaxSeed, "", kTalking | Bits({Command::kSynth}),
-     "a new one for each answer; 1 for synth",
+    {"seed", 0, &Options::seed, "N", "", 0, kMaxSeed, "",
+     kTalking | Bits({Command::kSynth, Command::kScore}),
+     "a new one for each answer; 1 for synth and score",
      "Makes a drawn answer repeatable: the random number for a token depends on the seed and the "
-     "token's position only. For `synth`, the seed of the weights."},
+     "token's position only. For `synth`, the seed of the weights; for `score --replay`, of the "
+     "order of the rows."},
     {"stop", 0, &Options::stop, "TEXT", "", 0, 0, "", kTalking, "none",
      "Ends the answer before TEXT, which cannot be empty. May be given several times; the "
      "model's own end tokens always end it."},
@@ -144,6 +155,20 @@ constexpr OptionSpec kOptions[] = {
      "derived from the logits, see docs/numerics.md",
      "Where the reference's first and second logit are closer than this, the other token may "
      "come out first; each such position is listed."},
+    {"replay", 0, &Options::replay, "FILE", "", 0, 0, "", Bits({Command::kScore}), "none",
+     "Rows as `eval` reads them. They are joined to one long conversation in an order drawn from "
+     "--seed, and again in another order where they do not suffice; rows longer than an eighth of "
+     "the text are left out, as long as there are shorter ones. The text is decoded token by "
+     "token; the logits of every step are compared with those of a prefill of the same text, bit "
+     "for bit, and with --reference. The table gives each quarter of the text, so that drift "
+     "shows."},
+    {"replay-tokens", 0, &Options::replay_tokens, "N", "tokens", 1, kMaxContext, "",
+     Bits({Command::kScore}), nullptr, "The length of the text of --replay."},
+    {"reference", 0, &Options::reference, "WHICH", "", 0, 0, "float none", Bits({Command::kScore}),
+     nullptr,
+     "What --replay compares with besides the prefill: `float` computes the model in plain "
+     "float32 on the same weights, with four bytes of memory for each of them; `none` leaves that "
+     "out, for models that are too large."},
     {"skills", 0, &Options::skills, "LIST", "", 0, 0, "", Bits({Command::kEval}), "all",
      "Only rows of these skills, separated by commas."},
     {"limit", 0, &Options::limit, "N", "rows", 0, kMaxCount, "", Bits({Command::kEval}), "0: all",
@@ -215,7 +240,9 @@ constexpr CommandSpec kCommands[] = {
      "Runs every case of the reference through the model, teacher-forced, and compares the most "
      "likely token at every position. Ends with one line such as `1590 of 1590 positions equal, 0 "
      "near ties differ` and with exit code 0 only if every position whose margin exceeds the "
-     "tolerance is equal, those of the MTP head among them.",
+     "tolerance is equal, those of the MTP head among them. With --replay, a long text is decoded "
+     "token by token; the exit code is 0 only if every step's logits equal the prefill's in all "
+     "bits.",
      "hillstar score -m CHECKPOINT --oracle oracle.json"},
     {Command::kEval, "eval", "FILE.jsonl", 1, 1, "measure exact answers and answer likelihood",
      "FILE.jsonl holds one object a line with `skill`, `prompt` and `answer`. Prints, for each "

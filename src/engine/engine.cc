@@ -78,10 +78,10 @@ class CpuEngine : public Engine {
     s_.kv = std::make_unique<KvCache>(shape, s_.budget, NumPages(shape, s_.sizes),
                                       Checksum(rows.data(), rows.size()));
     s_.ops->Prepare(OpsLimits(s_.config, shape, s_.sizes));
-    s_.forward = std::make_unique<ForwardPass>(
-        s_.config, s_.weights, *s_.ops,
-        StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens, shape.row, shape.index,
-                   attention});
+    s_.forward =
+        std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
+                                      StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens,
+                                                 shape.row, shape.index, attention});
   }
 
   std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {

@@ -302,8 +302,8 @@ TEST_F(ForwardTest, WhoLeavesAStepDisturbsNobody) {
     StepSequence& bad = parts[(good + 1) % 3]->step;
     StepSequence& cancelled = parts[(good + 2) % 3]->step;
     const float infinity = std::numeric_limits<float>::infinity();
-    std::memcpy(bad.kv->latents(1).row(shape_.row, 7) + shape_.row.latent_scale(), &infinity,
-                sizeof infinity);
+    std::memcpy(bad.kv->latents(1).row(shape_.row, 7) + shape_.row.latent_part().scale_at,
+                &infinity, sizeof infinity);
     cancelled.cancel = &cancel;
     std::vector<BatchToken> tokens;
     for (size_t i = kFirst; i < kFirst + kTokens; ++i) {

@@ -36,13 +36,13 @@ void FillSyntheticPage(const KvShape& shape, uint64_t seed, std::span<uint8_t> l
   FillBytes(index_keys, &state);
   const KvRowLayout& row = shape.row;
   for (int64_t at = 0; at < int64_t(latents.size()); at += row.row_bytes()) {
-    PutScale(latents.data() + at + row.latent_scale());
-    PutScale(latents.data() + at + row.rope_scale());
+    PutScale(latents.data() + at + row.latent_part().scale_at);
+    PutScale(latents.data() + at + row.rope_part().scale_at);
   }
-  const int64_t panel = shape.index.panel_bytes(), planes = panel - 4 * kIndexPanelTokens;
+  const int64_t panel = shape.index.panel_bytes(), scales = shape.index.scales_at();
   for (int64_t at = 0; at < int64_t(index_keys.size()); at += panel) {
     for (int64_t i = 0; i < kIndexPanelTokens; ++i) {
-      PutScale(index_keys.data() + at + planes + 4 * i);
+      PutScale(index_keys.data() + at + scales + 4 * i);
     }
   }
 }

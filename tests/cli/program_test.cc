@@ -108,7 +108,8 @@ TEST_F(Program, WrongUseEndsWithTwoAndOneSentence) {
   ExpectUsageError("run x --temprature 1",
                    "run knows no --temprature; the nearest is --temperature");
   ExpectUsageError("run x --top-p 2", "--top-p cannot be \"2\"; it is a number from 0 to 1");
-  ExpectUsageError("score -m " + model_, "score needs --oracle FILE, --hidden FILE or both");
+  ExpectUsageError("score -m " + model_,
+                   "score needs --oracle FILE, --hidden FILE or --replay FILE");
   ExpectUsageError("run x -w w8 -m " + model_, "--weights is of no use here: " + model_ +
                                                    " is a container and brings its formats");
   EXPECT_EQ(Run("run x -m " + Path("nowhere")).exit_code, 1);
@@ -306,6 +307,19 @@ TEST_F(Program, ScoreAndEvalReadTheirFiles) {
   const Outcome eval = Run("eval --json -c 64 " + Path("eval.jsonl") + " -m " + model_);
   ASSERT_EQ(eval.exit_code, 0) << eval.err;
   EXPECT_EQ(Json::parse(eval.out)["all"]["rows"], 1);
+
+  const std::string replay = "score --json -c 64 --replay " + Path("eval.jsonl") + " -m " + model_;
+  for (const char* reference : {"float", "none"}) {
+    const Outcome played = Run(replay + " --replay-tokens 40 --reference " + reference);
+    ASSERT_EQ(played.exit_code, 0) << played.err;
+    const Json report = Json::parse(played.out)["replay"];
+    EXPECT_EQ(report["positions"], 40);
+    EXPECT_EQ(report["equal_bits"], 40);
+    EXPECT_EQ(report.contains("mean_kl"), std::string(reference) == "float");
+  }
+  ExpectUsageError(replay + " --replay-tokens 65",
+                   "a text of 65 tokens (--replay-tokens) does not fit the context of 64 "
+                   "(--context)");
 
   std::ofstream(folder_ / "names.jsonl") << R"({"skill":"\u001b[2J","prompt":"b","answer":"c"})"
                                          << "\n{\n";
