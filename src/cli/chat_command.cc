@@ -17,7 +17,7 @@ int ChatCommand(const Options& options) {
   const std::unique_ptr<LineSource> lines =
       has_terminal ? TerminalLines(ChatHistoryFile()) : StreamLines(std::cin);
   std::optional<SavedChat> saved;
-  if (!options.session.empty()) saved.emplace(*model.engine, SessionPath(options.session));
+  if (options.is_given("session")) saved.emplace(*model.engine, SessionPath(options.session));
   ChatSession session{*model.engine, options,   model.is_built_in, has_terminal,
                       *lines,        std::cout, std::cerr};
   if (saved) session.saved = &*saved;

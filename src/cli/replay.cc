@@ -122,8 +122,8 @@ class Replayer {
       : text_(text),
         vocab_(size_t(engine.config().vocab_size)),
         progress_(progress),
-        steps_(engine.NewSequence()),
-        prefill_(engine.NewSequence()) {}
+        steps_(engine.NewSequence({.shares_prefixes = false})),
+        prefill_(engine.NewSequence({.shares_prefixes = false})) {}
 
   int64_t num_tokens() const { return int64_t(text_.ids.size()); }
 

@@ -12,6 +12,7 @@
 #include "cli/score.h"
 #include "cli/terminal.h"
 #include "cli/text_file.h"
+#include "core/integers.h"
 #include "model/float_reference.h"
 
 namespace hillstar {
@@ -183,7 +184,9 @@ int ScoreCommand(const Options& options) {
   if (!options.oracle.empty()) oracle = ParseOracle(ReadTextFile(options.oracle));
   if (!options.hidden.empty()) hidden = ReadHiddenReference(options.hidden);
   if (!options.replay.empty()) rows = ParseEvalRows(ReadTextFile(options.replay), options.replay);
-  const OpenedModel model = OpenModel(options, oracle.has_mtp());
+  // A replay runs two sequences of its length side by side.
+  const int64_t kv_tokens = options.replay.empty() ? 0 : 2 * RoundUp(options.replay_tokens, 64);
+  const OpenedModel model = OpenModel(options, oracle.has_mtp(), {.kv_tokens = kv_tokens});
   Outcome outcome;
   if (!options.hidden.empty()) ScoreHiddenFile(options, *model.engine, hidden, outcome);
   if (!options.oracle.empty()) ScoreOracleFile(options, *model.engine, oracle, outcome);
