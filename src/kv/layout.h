@@ -58,9 +58,10 @@ struct KvRowLayout {
 };
 
 // Index keys lie in panels of 16 tokens, so that a dot product of one query with 16 keys reads
-// whole vectors: for each quad of dimensions 64 bytes (key r owns bytes 4r..4r+3), all quads of
-// the high plane, then of the low plane if there is one, stored with an offset of 128; then 16 f32
-// scales. 260 bytes a token for two planes of 128 dimensions, 132 for one.
+// whole vectors: for each quad of dimensions 64 bytes of the high plane (key r owns bytes
+// 4r..4r+3), then 64 of the low plane if there is one, stored with an offset of 128; after the last
+// quad 16 f32 scales. 260 bytes a token for two planes of 128 dimensions, 132 for one. One stream
+// of bytes: with a plane behind the other a scan from memory takes twice as long.
 inline constexpr int64_t kIndexPanelTokens = 16;
 // Beside latents in q15 keys have two planes, beside the smaller formats one.
 constexpr int64_t NumIndexPlanes(KvFormat format) { return format == KvFormat::kQ15 ? 2 : 1; }
@@ -69,6 +70,12 @@ struct IndexKeyLayout {
   int64_t num_planes = 2;
 
   constexpr int64_t plane_bytes() const { return dim * kIndexPanelTokens; }
+  constexpr int64_t quad_bytes() const { return num_planes * 4 * kIndexPanelTokens; }
+  // Byte of dimension i of key `lane` in the high and the low plane.
+  constexpr int64_t high_at(int64_t lane, int64_t i) const {
+    return i / 4 * quad_bytes() + lane * 4 + i % 4;
+  }
+  constexpr int64_t low_at(int64_t lane, int64_t i) const { return high_at(lane, i) + 64; }
   constexpr int64_t scales_at() const { return num_planes * plane_bytes(); }
   constexpr int64_t panel_bytes() const { return scales_at() + 4 * kIndexPanelTokens; }
   constexpr int64_t page_bytes() const { return panel_bytes() * (kPageTokens / kIndexPanelTokens); }

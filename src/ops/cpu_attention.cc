@@ -204,13 +204,11 @@ void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t
     s.scores = scores;
     return s;
   };
-  const auto select = [&](int64_t t, const float* scores, float* scratch) {
-    if (!std::all_of(scores, scores + step.positions[t] + 1,
-                     [](float v) { return std::isfinite(v); })) {
-      return NoteBad(t);  // the step fails; the order of a NaN would be undefined
-    }
-    SelectTopK(scores, step.positions[t] + 1, selection.max_keys, scratch,
-               selection.lists + t * selection.max_keys);
+  const auto select = [&](int64_t t, const float* scores, float* scratch, ThreadPool* pool) {
+    const TopKRow row{scores, step.positions[t] + 1, selection.max_keys,
+                      reinterpret_cast<int32_t*>(scratch),
+                      selection.lists + t * selection.max_keys};
+    if (!SelectTopK(kernels_, row, pool)) return NoteBad(t);  // the step fails
     selection.counts[t] = int32_t(selection.max_keys);
   };
   const int64_t padded_context = RoundUp(limits_.max_context, kPageTokens);
@@ -225,7 +223,7 @@ void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t
       if (!needs_selection(t)) return;
       float* scores = scratch(worker);
       kernels_.index_scores(slice(t, scores));
-      select(t, scores, scores + padded_context);
+      select(t, scores, scores + padded_context, nullptr);
     });
     return;
   }
@@ -241,7 +239,7 @@ void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t
       s.num_panels = std::min(at_once, whole.num_panels - s.first_panel);
       kernels_.index_scores(s);
     });
-    select(t, scores, scores + padded_context);
+    select(t, scores, scores + padded_context, &pool_);
   }
 }
 

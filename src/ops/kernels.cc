@@ -11,7 +11,7 @@ namespace {
   CpuKernels {                                                                            \
 #ns, ns::RmsNorm, ns::LayerNorm, ns::QuantiseGroups, ns::QuantiseRow, ns::EncodeE4m3, \
         ns::Rope, ns::Linear, ns::SwiGlu, ns::FloatLinear, ns::WeightedSum, ns::AddRow,   \
-        ns::IndexScores, ns::AttendSplit, ns::MergeSplits, ns::PeakDots                   \
+        ns::IndexScores, ns::CollectAbove, ns::AttendSplit, ns::MergeSplits, ns::PeakDots \
   }
 
 constexpr CpuKernels kReference = HILLSTAR_KERNEL_TABLE(reference);

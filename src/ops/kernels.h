@@ -30,6 +30,7 @@
   void WeightedSum(const WeightedSumSlice& s);       \
   void AddRow(float* x, const float* y, int64_t n);  \
   void IndexScores(const IndexScoreSlice& s);        \
+  int64_t CollectAbove(const CollectAboveSlice& s);  \
   void AttendSplit(const AttentionSplit& s);         \
   void MergeSplits(const AttentionMerge& s);         \
   int32_t PeakDots(int64_t rounds);                  \
@@ -56,6 +57,7 @@ struct CpuKernels {
   void (*weighted_sum)(const WeightedSumSlice&);
   void (*add_row)(float* x, const float* y, int64_t n);
   void (*index_scores)(const IndexScoreSlice&);
+  int64_t (*collect_above)(const CollectAboveSlice&);
   void (*attend_split)(const AttentionSplit&);
   void (*merge_splits)(const AttentionMerge&);
   int32_t (*peak_dots)(int64_t rounds);

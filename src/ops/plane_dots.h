@@ -16,17 +16,17 @@ inline constexpr int kDotHeads = 1;
 inline constexpr int kDotRows = 1;
 #endif
 
-// Two planes of one head's query or weights. Panels carry 128 more in each byte, which adds
-// `offset` (PlaneOffset for as many planes as the panels have) to a product.
+// The planes of one head's query or weights. Panels carry 128 more in each byte, which adds
+// `offset` (PlaneOffset for the planes that panels and operand have) to a product.
 struct Operand {
   const int8_t* hi;
   const int8_t* lo;
   int32_t offset;
 };
 
-template <bool kLow>
+template <bool kLow, bool kOperandLow = true>
 SIMD_INLINE int32_t PlaneOffset(const int8_t* hi, const int8_t* lo, int64_t n) {
-  return 128 * ((kLow ? 257 : 256) * SumBytes(hi, n) + SumBytes(lo, n));
+  return 128 * ((kLow ? 257 : 256) * SumBytes(hi, n) + (kOperandLow ? SumBytes(lo, n) : 0));
 }
 
 // Where quad q of vector r lies: 16 rows x 4 bytes of the upper plane at upper + r * vector_bytes +
@@ -40,8 +40,8 @@ struct PanelPlanes {
 
 // product[h][r] = PlaneProduct (numerics/planes.h) of operand h and vector r over num_quads quads.
 // Integer sums may wrap; the true values fit. Without kLow the panels' low plane is zero and not
-// there.
-template <bool kLow, int kNumHeads, int kNumRows>
+// there, without kOperandLow the operands'.
+template <bool kLow, int kNumHeads, int kNumRows, bool kOperandLow = true>
 SIMD_INLINE void DotPanels(const PanelPlanes& panel, int64_t num_quads, const Operand* x,
                            F32 (&product)[kNumHeads][kNumRows]) {
   I32 high[kNumHeads][kNumRows], cross[kNumHeads][kNumRows];
@@ -60,7 +60,7 @@ SIMD_INLINE void DotPanels(const PanelPlanes& panel, int64_t num_quads, const Op
       for (int r = 0; r < kNumRows; ++r) {
         high[h][r] = Dot4(high[h][r], u[r], hi);
         if (kLow) cross[h][r] = Dot4(cross[h][r], v[r], hi);
-        cross[h][r] = Dot4(cross[h][r], u[r], lo);
+        if (kOperandLow) cross[h][r] = Dot4(cross[h][r], u[r], lo);
       }
     }
   }

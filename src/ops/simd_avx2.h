@@ -139,6 +139,11 @@ SIMD_INLINE bool AllZero(F32 a) {
   return _mm256_movemask_ps(_mm256_or_ps(_mm256_cmp_ps(a.v[0], zero, _CMP_NEQ_UQ),
                                          _mm256_cmp_ps(a.v[1], zero, _CMP_NEQ_UQ))) == 0;
 }
+SIMD_INLINE uint32_t GreaterMask(F32 a, F32 b) {
+  const int low = _mm256_movemask_ps(_mm256_cmp_ps(a.v[0], b.v[0], _CMP_GT_OQ));
+  const int high = _mm256_movemask_ps(_mm256_cmp_ps(a.v[1], b.v[1], _CMP_GT_OQ));
+  return static_cast<uint32_t>(low | (high << 8));
+}
 SIMD_INLINE float Largest(F32 a) {
   alignas(32) float lanes[kLanes];
   Store(lanes, a);

@@ -103,6 +103,8 @@ SIMD_INLINE I32 AddQuads(I32 acc, Bytes a) {
 SIMD_INLINE bool AllZero(F32 a) {
   return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0;
 }
+// Bit r is set if a > b in lane r; false with a NaN.
+SIMD_INLINE uint32_t GreaterMask(F32 a, F32 b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ); }
 SIMD_INLINE float Largest(F32 a) { return _mm512_reduce_max_ps(a.v); }
 SIMD_INLINE I32 AbsBits(F32 a) {
   return {_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7fffffff))};

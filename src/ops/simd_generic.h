@@ -131,6 +131,11 @@ SIMD_INLINE bool AllZero(F32 a) {
   }
   return true;
 }
+SIMD_INLINE uint32_t GreaterMask(F32 a, F32 b) {
+  uint32_t mask = 0;
+  for (int i = 0; i < kLanes; ++i) mask |= static_cast<uint32_t>(a.v[i] > b.v[i]) << i;
+  return mask;
+}
 SIMD_INLINE float Largest(F32 a) {
   float m = a.v[0];
   for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;

@@ -9,10 +9,10 @@ namespace hillstar {
 
 // score[k] = sum over heads h (ascending, by fma from 0) of w[h] * max(v, 0), then + 0.0, with
 // v = float(PlaneProduct(q, key)) * (q_scale[h] * key_scale).
-//   q_hi, q_lo: int8 [heads, dim]; q_scale: f32 [heads], already / 256 / sqrt(dim)
-//   w: f32 [heads], already / sqrt(heads)
-//   keys: panels of the pages; scores: f32, written for the whole panels [first_panel,
-//   first_panel + num_panels) at scores[16 * panel]
+//   q_hi, q_lo: int8 [heads, dim], q_lo not read where keys have one plane; q_scale: f32 [heads],
+//   already / 256 / sqrt(dim) w: f32 [heads], already / sqrt(heads) keys: panels of the pages;
+//   scores: f32, written for the whole panels [first_panel, first_panel + num_panels) at scores[16
+//   * panel]
 // REQUIRES: dim % 16 == 0, dim <= 512. Synchronous, no allocation.
 // Numerics: docs/numerics.md, "Indexer". Source: DeepSeek-V3.2 report, section 2 (lightning
 // indexer), with GLM-5.2's scaling.
@@ -34,9 +34,33 @@ struct IndexScoreSlice {
 void StoreIndexKey(const IndexKeyLayout& layout, const PageTable& pages, int64_t pos,
                    const int8_t* hi, const int8_t* lo, float scale);
 
+// Writes the indices of scores[first, first + n) that are above `floor` to `above`, in ascending
+// order, and returns their number; -1 if one of the scores is not finite.
+//   above: int32 [n]
+struct CollectAboveSlice {
+  const float* scores = nullptr;
+  int64_t first = 0;
+  int64_t n = 0;
+  float floor = 0;
+  int32_t* above = nullptr;
+};
+
 // The `k` largest of scores[0, n) by (value descending, index ascending), written in ascending
-// order of index to selected[k]. REQUIRES 0 < k <= n, no NaN. scratch: f32 [n].
-// Deterministic: the result is a function of the values alone.
-void SelectTopK(const float* scores, int64_t n, int64_t k, float* scratch, int32_t* selected);
+// order of index to selected[k]. False, and nothing is selected, if a score is not finite. A
+// function of the values alone: neither kernels nor pool matter. A floor below the k-th largest is
+// guessed from some of the scores, so that one pass over the row finds a few candidates; where the
+// guess fails, the whole row is.
+//   scratch: [n]; kernels: of any level; pool: where a long row is cut, or null
+// REQUIRES 0 < k <= n.
+struct TopKRow {
+  const float* scores = nullptr;
+  int64_t n = 0;
+  int64_t k = 0;
+  int32_t* scratch = nullptr;
+  int32_t* selected = nullptr;
+};
+struct CpuKernels;
+class ThreadPool;
+bool SelectTopK(const CpuKernels& kernels, const TopKRow& row, ThreadPool* pool);
 
 }  // namespace hillstar

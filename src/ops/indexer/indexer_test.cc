@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 
 #include <fmt/format.h>
@@ -84,13 +83,13 @@ class IndexInputs {
     for (int64_t h = 0; h < num_heads_; ++h) {
       double dot = 0, left_out = 0;
       for (int64_t i = 0; i < layout_.dim; ++i) {
-        const int64_t byte = i / 4 * 64 + lane * 4 + i % 4;
-        const double key_lo =
-            layout_.num_planes == 2 ? panel[layout_.plane_bytes() + byte] - 128 : 0;
-        const double key = (panel[byte] - 128) + key_lo / 256;
+        const bool two_planes = layout_.num_planes == 2;
+        const double key_lo = two_planes ? panel[layout_.low_at(lane, i)] - 128 : 0;
+        const double key = (panel[layout_.high_at(lane, i)] - 128) + key_lo / 256;
         const size_t at = At(h) + static_cast<size_t>(i);
-        dot += (256.0 * q_hi_[at] + q_lo_[at]) * key;
-        left_out += q_lo_[at] * key_lo / 256;
+        const double q_lo = two_planes ? q_lo_[at] : 0;
+        dot += (256.0 * q_hi_[at] + q_lo) * key;
+        left_out += q_lo * key_lo / 256;
       }
       const double scale = double{q_scale_[static_cast<size_t>(h)]} * double{key_scale};
       const double w = double{w_[static_cast<size_t>(h)]};
@@ -169,7 +168,7 @@ TEST(IndexScores, ExtremesOfThePlanesStayExact) {
           ExpectScoresAgree(in, fmt::format("{} planes, dim {} q {} key {}", planes, dim, q, key));
           AlignedVector<float> scores(16);
           reference::IndexScores(in.Slice(scores.data()));
-          const float d = static_cast<float>(dim * q * key * (256 + planes));
+          const float d = static_cast<float>(dim * q * key * (planes == 2 ? 258 : 256));
           EXPECT_EQ(scores[0], d > 0 ? 2 * d : 0.0f);
         }
       }
@@ -216,73 +215,6 @@ TEST(IndexScores, ReferenceIsWithinItsBoundOfDoublePrecision) {
       EXPECT_LE(std::fabs(double{scores[static_cast<size_t>(pos)]} - exact), bound) << pos;
     }
   }
-}
-
-std::vector<int32_t> Select(const std::vector<float>& scores, int64_t k) {
-  std::vector<float> scratch(scores.size());
-  std::vector<int32_t> selected(static_cast<size_t>(k) + 1, -7);
-  SelectTopK(scores.data(), static_cast<int64_t>(scores.size()), k, scratch.data(),
-             selected.data());
-  EXPECT_EQ(selected.back(), -7) << "wrote beyond k";
-  selected.pop_back();
-  return selected;
-}
-
-std::vector<int32_t> SelectBySort(const std::vector<float>& scores, int64_t k) {
-  std::vector<int32_t> order(scores.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
-  });
-  order.resize(static_cast<size_t>(k));
-  std::sort(order.begin(), order.end());
-  return order;
-}
-
-TEST(SelectTopK, EqualsAStableSort) {
-  TestRandom random(1);
-  for (int64_t n : {1, 2, 17, 256, 1000}) {
-    for (int64_t k : {int64_t{1}, n / 2, n - 1, n}) {
-      if (k < 1) continue;
-      for (int64_t num_values : {1, 2, 5, 1000000}) {  // few values: many ties
-        std::vector<float> scores(static_cast<size_t>(n));
-        for (float& s : scores) s = static_cast<float>(random.Below(num_values)) - 2.0f;
-        EXPECT_EQ(Select(scores, k), SelectBySort(scores, k)) << n << " " << k;
-      }
-    }
-  }
-}
-
-TEST(SelectTopK, EqualRowsSelectTheLowestPositions) {
-  for (float value : {0.0f, 1.5f, -3.0f}) {
-    const std::vector<int32_t> selected = Select(std::vector<float>(300, value), 64);
-    for (int32_t i = 0; i < 64; ++i) EXPECT_EQ(selected[static_cast<size_t>(i)], i);
-  }
-}
-
-// Sums of relus have a plateau of exact zeros, which often holds the k-th place.
-TEST(SelectTopK, PlateauOfZerosAtTheKthPlace) {
-  TestRandom random(2);
-  const int64_t n = 500, k = 64;
-  for (int64_t num_positive : {k - 1, k, k + 1}) {
-    std::vector<float> scores(static_cast<size_t>(n), 0.0f);
-    for (int64_t placed = 0; placed < num_positive;) {
-      float& s = scores[static_cast<size_t>(random.Below(n))];
-      if (s != 0.0f) continue;
-      s = random.Uniform(0.1f, 1.0f);
-      ++placed;
-    }
-    const std::vector<int32_t> first = Select(scores, k);
-    EXPECT_EQ(first, SelectBySort(scores, k)) << num_positive;
-    for (int repeat = 0; repeat < 50; ++repeat) EXPECT_EQ(Select(scores, k), first);
-  }
-}
-
-TEST(SelectTopK, ResultAscends) {
-  TestRandom random(3);
-  const AlignedVector<float> x = TestValues(ValueKind::kNormal, 1000, random);
-  const std::vector<int32_t> selected = Select({x.begin(), x.end()}, 100);
-  EXPECT_TRUE(std::is_sorted(selected.begin(), selected.end()));
 }
 
 }  // namespace
