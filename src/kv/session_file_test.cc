@@ -159,11 +159,12 @@ std::vector<bool> NeededBytes(const SmallSession& small) {
   return needed;
 }
 
-TEST(SessionFile, EveryFlippedBitIsFoundAndHarmless) {
+// Every byte that the session needs, and some of the others.
+TEST(SessionFile, AFlippedBitIsFoundAndHarmless) {
   const SmallSession small;
   const std::vector<bool> needed = NeededBytes(small);
   std::mt19937_64 random(1);
-  for (size_t at = 0; at < small.bytes.size(); ++at) {
+  for (size_t at = 0; at < small.bytes.size(); at += needed[at] ? 1 : 16) {
     TestDisk disk;
     std::string bytes = small.bytes;
     bytes[at] = char(bytes[at] ^ (1 << random() % 8));
@@ -176,7 +177,7 @@ TEST(SessionFile, EveryFlippedBitIsFoundAndHarmless) {
     if (!needed[at]) {
       ASSERT_TRUE(Holds(&session, small.turns[2])) << at;
     }
-    if (at % 97 != 0) continue;
+    if (at % 89 != 0) continue;
     // Saving again heals it.
     SaveTurn(&session, small.turns[2]);
     SessionFile again = Opened(&disk);
