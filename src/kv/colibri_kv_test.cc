@@ -82,11 +82,14 @@ float E4m3(uint8_t code) {
 class ColibriKvTest : public testing::Test {
  protected:
   ColibriKvFile Opened(const std::string& bytes, const ColibriKvShape& shape = kShape) const {
-    folder_.Write(".coli_kv", bytes);
-    return ColibriKvFile::Open(folder_.path() / ".coli_kv", shape);
+    // A name of its own: rewriting a file makes some file systems wait for the drive.
+    const std::string name = fmt::format("{}.coli_kv", num_files_++);
+    folder_.Write(name, bytes);
+    return ColibriKvFile::Open(folder_.path() / name, shape);
   }
 
   TempFolder folder_;
+  mutable int num_files_ = 0;
 };
 
 TEST_F(ColibriKvTest, Version1GivesItsFloats) {

@@ -123,9 +123,8 @@ class SessionFile {
   uint64_t commit_number_ = 0;    // the last one used, for a failed commit as well
   uint64_t end_ = 0;              // what follows belongs to no commit
   bool tail_is_dirty_ = false;    // there may be something after end_
-  bool folder_is_dirty_ = false;  // the name of the file may be lost yet
-                                  // Whether Save has to write a commit even if nothing changes.
-  bool needs_commit_ = false;
+  bool folder_is_dirty_ = false;  // the name of the file is not durable yet
+  bool needs_commit_ = false;     // even if a Save changes nothing
   bool head_copy_damaged_[2] = {};
   std::vector<std::string> findings_;
   std::vector<uint8_t> buffer_;  // one page as it is stored

@@ -131,7 +131,7 @@ TEST(SessionFile, EveryPrefixOpensAsTheLastWholeCommit) {
       ExpectError(ErrorCode::kBadFile, {kName}, [&disk] { Opened(&disk); });
       continue;
     }
-    SessionFile session = Opened(&disk);
+    SessionFile session = Opened(&disk, SessionCheck::kCommit);  // Holds reads the pages
     ASSERT_TRUE(Holds(&session, small.turns[size_t(last)])) << length;
     ASSERT_EQ(session.findings().empty(), length == small.ends[size_t(last)]) << length;
     if (length % 97 != 0) continue;
@@ -169,7 +169,7 @@ TEST(SessionFile, AFlippedBitIsFoundAndHarmless) {
     std::string bytes = small.bytes;
     bytes[at] = char(bytes[at] ^ (1 << random() % 8));
     disk.Put(kName, bytes);
-    SessionFile session = Opened(&disk);
+    SessionFile session = Opened(&disk, SessionCheck::kCommit);
     ASSERT_EQ(session.ids(), small.turns[2].ids) << at;
     ASSERT_EQ(session.meta(), small.turns[2].meta) << at;
     ASSERT_TRUE(RowsAreRight(&session)) << at;
