@@ -60,7 +60,7 @@ SavedChat::SavedChat(Engine& engine, const fs::path& path)
     return;
   }
   try {
-    file_ = SessionFile::Open(path, identity_);
+    file_ = SessionFile::Open(path, identity_, SessionCheck::kCommit);  // pages are read once
     told_ = file_->findings();
     meta_ = file_->meta();
   } catch (const Error& error) {
@@ -78,13 +78,15 @@ SavedChat::SavedChat(Engine& engine, const fs::path& path)
 
 std::vector<std::string> SavedChat::Restore(Conversation& conversation) {
   std::vector<std::string> notes = std::move(told_);
+  const size_t num_told = file_->findings().size();
   if (meta_.empty()) return notes;
   conversation.FromJson(meta_, path_.string());
   const std::vector<int32_t> ids = file_->ids();
   try {
     const int64_t rows = RestoreRows(conversation.sequence());
+    notes.insert(notes.end(), file_->findings().begin() + std::ptrdiff_t(num_told),
+                 file_->findings().end());
     if (rows < int64_t(ids.size())) {
-      notes = file_->findings();
       conversation.sequence().Append(std::span(ids).subspan(size_t(rows)), LogitsMode::kNone);
       notes.push_back(
           fmt::format("{} computed again", CountText(int64_t(ids.size()) - rows, "token")));
@@ -93,7 +95,7 @@ std::vector<std::string> SavedChat::Restore(Conversation& conversation) {
     if (error.code() != ErrorCode::kBadRequest) throw;
     throw Error(ErrorCode::kBadFile, fmt::format("{}: {}", path_.string(), error.what()));
   }
-  notes.push_back(fmt::format("{} of the conversation are back, {}",
+  notes.push_back(fmt::format("{} of the conversation and {} are back",
                               CountText(int64_t(conversation.messages().size()), "message"),
                               CountText(int64_t(ids.size()), "token")));
   return notes;

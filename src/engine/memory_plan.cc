@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu_topology.h"
+#include "kv/page_pool.h"
 #include "model/rope_table.h"
 #include "model/workspace.h"
 #include "ops/cpu_ops.h"
@@ -107,12 +108,12 @@ int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
   const ModelConfig& c = source.config();
   const KvShape shape = KvShapeOf(source, sizes.kv_format);
-  const auto pages = uint64_t(NumPages(shape, sizes));
+  const int64_t pages = NumPages(shape, sizes);
   MemoryPlan plan;
   plan.dense_weights = source.table().dense_bytes();
   plan.experts = source.table().expert_bytes();
-  plan.latent_kv = pages * uint64_t(shape.latent_page_bytes());
-  plan.index_keys = pages * uint64_t(shape.index_page_bytes());
+  plan.latent_kv = PagePool::LatentBytes(shape, pages, pages);
+  plan.index_keys = PagePool::IndexBytes(shape, pages, pages);
   plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.lists_all) +
                    CpuOps::PreparedBytes(OpsLimits(c, shape, sizes), sizes.num_threads) +
                    RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +

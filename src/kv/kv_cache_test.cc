@@ -60,7 +60,7 @@ class KvCacheTest : public testing::Test {
   KvCache cache_;
 };
 
-TEST_F(KvCacheTest, MemoryIsTakenPageByPageAndEqualsTheFormula) {
+TEST_F(KvCacheTest, MemoryEqualsTheFormula) {
   // Two planes of 64 + 64 bytes, two scales, padding; 2 planes of 16 bytes and a scale.
   const KvShape shape = SmallShape();
   EXPECT_EQ(shape.row.row_bytes(), 272);
@@ -69,12 +69,29 @@ TEST_F(KvCacheTest, MemoryIsTakenPageByPageAndEqualsTheFormula) {
   SequenceKv kv(cache_);
   for (int64_t n : {1, 63, 64, 65, 127, 128, 129, 300}) {
     kv.Prepare(0, n);
-    const auto pages = uint64_t((n + 63) / 64);
-    EXPECT_EQ(uint64_t(kv.num_pages()), pages);
-    EXPECT_EQ(cache_.pool().allocated_bytes(), pages * uint64_t(shape.page_bytes()));
-    EXPECT_EQ(budget_.used(), pages * uint64_t(shape.page_bytes())) << n;
+    EXPECT_EQ(kv.num_pages(), (n + 63) / 64);
+    EXPECT_EQ(budget_.used(), uint64_t(16 * shape.page_bytes())) << n;  // all fit one slab
   }
-  EXPECT_EQ(budget_.used(MemoryTag::kIndexKeys), 5u * 2 * 64 * 36);
+}
+
+// Memory comes in slabs of 2 MB for latents and for index keys; the last slab ends with the pages.
+TEST(KvCacheMemory, SlabsGrowWithThePages) {
+  MemoryBudget budget;
+  KvShape shape = SmallShape();
+  shape.row = {512, 64};
+  const int64_t latents = 3 * 64 * 1168, keys = 2 * 64 * 36;
+  ASSERT_EQ(shape.page_bytes(), latents + keys);
+  const int64_t per_slab = (2097152 + latents - 1) / latents;
+  KvCache cache(shape, budget, 25, 0);
+  SequenceKv kv(cache);
+  for (int64_t pages : {int64_t{1}, per_slab, per_slab + 1, 2 * per_slab, int64_t{25}}) {
+    kv.Prepare(0, 64 * pages);
+    const int64_t taken = std::min<int64_t>(25, (pages + per_slab - 1) / per_slab * per_slab);
+    EXPECT_EQ(budget.used(MemoryTag::kLatentKv), uint64_t(taken * latents)) << pages;
+    EXPECT_EQ(budget.used(MemoryTag::kLatentKv), PagePool::LatentBytes(shape, pages, 25));
+    EXPECT_EQ(budget.used(MemoryTag::kIndexKeys), uint64_t(25 * keys));
+    EXPECT_EQ(budget.used(MemoryTag::kIndexKeys), PagePool::IndexBytes(shape, pages, 25));
+  }
 }
 
 TEST_F(KvCacheTest, GrowthMovesNothing) {
@@ -280,8 +297,7 @@ TEST_F(KvCacheTest, ManySequencesAtRandom) {
   EXPECT_GT(adopted, 1000);
   live.clear();
   EXPECT_EQ(cache_.num_available(), cache_.pool().max_pages());
-  EXPECT_EQ(cache_.pool().allocated_bytes(),
-            uint64_t(cache_.pool().max_pages() * SmallShape().page_bytes()));
+  EXPECT_EQ(budget_.used(), uint64_t(cache_.pool().max_pages() * SmallShape().page_bytes()));
 }
 
 // 512 sequences of mixed lengths fit the pages of the sum of their lengths, each rounded up.

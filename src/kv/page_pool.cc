@@ -11,14 +11,36 @@ int64_t KvShape::num_index_layers() const {
   return std::count(has_index_keys.begin(), has_index_keys.end(), true);
 }
 
+namespace {
+
+constexpr int64_t kSlabBytes = int64_t{2} << 20;
+
+int64_t PagesPerSlab(int64_t page_bytes, int64_t max_pages) {
+  if (page_bytes == 0) return max_pages;
+  return std::min(CeilDiv(kSlabBytes, page_bytes), max_pages);
+}
+
+// Of num_pages pages in whole slabs, the last of which ends at max_pages.
+int64_t SlabBytes(int64_t page_bytes, int64_t num_pages, int64_t max_pages) {
+  const int64_t whole = RoundUp(num_pages, PagesPerSlab(page_bytes, max_pages));
+  return std::min(whole, max_pages) * page_bytes;
+}
+
+}  // namespace
+
+uint64_t PagePool::LatentBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages) {
+  return uint64_t(SlabBytes(shape.latent_page_bytes(), num_pages, max_pages));
+}
+
+uint64_t PagePool::IndexBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages) {
+  return uint64_t(SlabBytes(shape.index_page_bytes(), num_pages, max_pages));
+}
+
 PagePool::PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages)
-    : shape_(shape),
-      budget_(budget),
-      max_pages_(max_pages),
-      latent_memory_(size_t(max_pages)),
-      index_memory_(size_t(max_pages)),
-      references_(size_t(max_pages)) {
+    : shape_(shape), budget_(budget), max_pages_(max_pages), references_(size_t(max_pages)) {
   CHECK(max_pages >= 1);
+  latent_memory_.reserve(size_t(max_pages));  // page tables point to the first
+  index_memory_.reserve(size_t(max_pages));
   int64_t offset = 0;
   for (bool has_keys : shape.has_index_keys) {
     index_offset_.push_back(offset);
@@ -26,22 +48,30 @@ PagePool::PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages
   }
 }
 
-void PagePool::Allocate() {
-  const size_t page = buffers_.size() / 2;
-  HostBuffer latents(budget_, MemoryTag::kLatentKv, size_t(shape_.latent_page_bytes()));
-  HostBuffer keys(budget_, MemoryTag::kIndexKeys, size_t(shape_.index_page_bytes()));
-  latent_memory_[page] = latents.data();
-  index_memory_[page] = keys.data();
-  buffers_.push_back(std::move(latents));
-  buffers_.push_back(std::move(keys));
-  free_.push_back(PageId(page));
+void PagePool::AddSlab(MemoryTag tag, int64_t page_bytes, std::vector<uint8_t*>* memory) {
+  const int64_t num_pages =
+      std::min(PagesPerSlab(page_bytes, max_pages_), max_pages_ - int64_t(memory->size()));
+  slabs_.emplace_back(budget_, tag, size_t(num_pages * page_bytes));
+  for (int64_t i = 0; i < num_pages; ++i) {
+    memory->push_back(slabs_.back().data() + i * page_bytes);
+  }
 }
 
 PageId PagePool::Take() {
   CHECK(num_free() > 0);
-  if (free_.empty()) Allocate();
-  const PageId page = free_.back();
-  free_.pop_back();
+  PageId page = PageId(num_allocated_);
+  if (!free_.empty()) {
+    page = free_.back();
+    free_.pop_back();
+  } else {
+    if (size_t(page) == latent_memory_.size()) {
+      AddSlab(MemoryTag::kLatentKv, shape_.latent_page_bytes(), &latent_memory_);
+    }
+    if (size_t(page) == index_memory_.size()) {
+      AddSlab(MemoryTag::kIndexKeys, shape_.index_page_bytes(), &index_memory_);
+    }
+    ++num_allocated_;
+  }
   references_[size_t(page)] = 1;
   ++num_used_;
   return page;

@@ -22,10 +22,10 @@ class PagePool {
   // Pages that nobody refers to, whether their memory was ever taken or not.
   int64_t num_free() const { return max_pages_ - num_used_; }
   int64_t num_used() const { return num_used_; }
-  // Memory that was taken so far; pages that become free keep theirs for the next taker.
-  uint64_t allocated_bytes() const {
-    return uint64_t(buffers_.size() / 2) * uint64_t(shape_.page_bytes());
-  }
+  // Bytes that the rows of num_pages pages take: latents and index keys of some pages lie together
+  // in slabs of about 2 MB, so that the system's huge pages hold them.
+  static uint64_t LatentBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages);
+  static uint64_t IndexBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages);
 
   // A free page with one reference; its rows hold what the last user left.
   // Errors: kBudget if the system has no memory. REQUIRES num_free() > 0.
@@ -54,15 +54,17 @@ class PagePool {
   }
 
  private:
-  void Allocate();
+  // Memory for more pages of one kind.
+  void AddSlab(MemoryTag tag, int64_t page_bytes, std::vector<uint8_t*>* memory);
 
   const KvShape shape_;
   MemoryBudget& budget_;
   const int64_t max_pages_;
   int64_t num_used_ = 0;
-  std::vector<HostBuffer> buffers_;      // latents and index keys of each page
-  std::vector<uint8_t*> latent_memory_;  // [max_pages]
-  std::vector<uint8_t*> index_memory_;   // [max_pages]
+  std::vector<HostBuffer> slabs_;
+  std::vector<uint8_t*> latent_memory_;  // of each page that has memory; room for max_pages
+  std::vector<uint8_t*> index_memory_;   // likewise
+  int64_t num_allocated_ = 0;            // pages that were ever in use
   std::vector<int64_t> index_offset_;    // [layer] in a page's index keys
   std::vector<int32_t> references_;      // [max_pages]
   std::vector<PageId> free_;             // with memory

@@ -6,34 +6,72 @@ namespace {
 
 // Keys whose bytes stay in the second-level cache while all heads go by.
 constexpr int64_t kCachedBytes = 128 * 1024;
-// Heads at once. A product of single planes has one accumulator a head instead of two.
-template <bool kLow>
-inline constexpr int kHeads = kLow ? kDotHeads : 2 * kDotHeads;
+// Heads at once, as many as have their accumulators in registers.
+inline constexpr int kHeads = 2 * kDotHeads;
+inline constexpr int64_t kMaxDim = 512;
+
+// Queries of some heads, quad by quad: four values of each head's high plane and, with kLow, of its
+// low plane. So one address serves all of them.
+template <bool kLow, int kNumHeads>
+struct PackedQueries {
+  static constexpr int64_t kHeadBytes = kLow ? 8 : 4;
+  static constexpr int64_t kQuadBytes = kHeadBytes * kNumHeads;
+  alignas(64) int8_t bytes[kMaxDim / 4 * kQuadBytes];
+  int32_t offset[kNumHeads];  // Operand::offset
+
+  PackedQueries(const int8_t* q_hi, const int8_t* q_lo, int64_t dim) {
+    for (int h = 0; h < kNumHeads; ++h, q_hi += dim, q_lo += dim) {
+      offset[h] = PlaneOffset<kLow, kLow>(q_hi, q_lo, dim);
+      for (int64_t quad = 0; quad < dim / 4; ++quad) {
+        int8_t* out = bytes + quad * kQuadBytes + h * kHeadBytes;
+        std::memcpy(out, q_hi + 4 * quad, 4);
+        if (kLow) std::memcpy(out + 4, q_lo + 4 * quad, 4);
+      }
+    }
+  }
+};
+
+// product[h] = PlaneProduct of query h and the 16 keys of a panel.
+template <bool kLow, int kNumHeads>
+SIMD_INLINE void DotPanel(const PackedQueries<kLow, kNumHeads>& queries, const uint8_t* quad,
+                          int64_t quad_bytes, int64_t num_quads, F32 (&product)[kNumHeads]) {
+  I32 high[kNumHeads], cross[kNumHeads];
+  for (int h = 0; h < kNumHeads; ++h) high[h] = cross[h] = SetInt(0);
+  const int8_t* q = queries.bytes;
+  for (int64_t i = 0; i < num_quads; ++i, quad += quad_bytes, q += queries.kQuadBytes) {
+    const Bytes u = LoadBytes(quad);
+    const Bytes v = kLow ? LoadBytes(quad + 4 * kLanes) : u;
+    for (int h = 0; h < kNumHeads; ++h) {
+      high[h] = Dot4(high[h], u, q + h * queries.kHeadBytes);
+      if (kLow) cross[h] = Dot4(cross[h], v, q + h * queries.kHeadBytes);
+    }
+    for (int h = 0; kLow && h < kNumHeads; ++h) {
+      cross[h] = Dot4(cross[h], u, q + h * queries.kHeadBytes + 4);
+    }
+  }
+  for (int h = 0; h < kNumHeads; ++h) {
+    const I32 sum = kLow ? AddInt(ShiftLeft<8>(high[h]), cross[h]) : ShiftLeft<8>(high[h]);
+    product[h] = ToFloat(SubInt(sum, SetInt(queries.offset[h])));
+  }
+}
 
 // Adds the heads [first, first + kNumHeads) to the scores of some panels; the first heads start
 // them. kLow: keys and queries have a low plane.
 template <bool kLow, int kNumHeads>
 void AddHeads(const IndexScoreSlice& s, int64_t first, int64_t first_panel, int64_t end_panel) {
   const int64_t dim = s.layout.dim;
-  Operand x[kNumHeads];
-  F32 w[kNumHeads], q_scale[kNumHeads];
-  for (int h = 0; h < kNumHeads; ++h) {
-    const int8_t *hi = s.q_hi + (first + h) * dim, *lo = s.q_lo + (first + h) * dim;
-    x[h] = {hi, lo, PlaneOffset<kLow, kLow>(hi, lo, dim)};
-    w[h] = Set(s.w[first + h]);
-    q_scale[h] = Set(s.q_scale[first + h]);
-  }
+  const PackedQueries<kLow, kNumHeads> queries(s.q_hi + first * dim, s.q_lo + first * dim, dim);
   const bool is_last = first + kNumHeads == s.num_heads;
   for (int64_t p = first_panel; p < end_panel; ++p) {
     const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);
-    F32 d[kNumHeads][1];
-    DotPanels<kLow, kNumHeads, 1, kLow>({panel, 4 * kLanes, 0, s.layout.quad_bytes()}, dim / 4, x,
-                                        d);
+    F32 d[kNumHeads];
+    DotPanel<kLow, kNumHeads>(queries, panel, s.layout.quad_bytes(), dim / 4, d);
     const F32 key_scale = Load(reinterpret_cast<const float*>(panel + s.layout.scales_at()));
     float* out = s.scores + p * kLanes;
     F32 sum = first == 0 ? Set(0.0f) : Load(out);
     for (int h = 0; h < kNumHeads; ++h) {
-      sum = Fma(w[h], Max(Mul(d[h][0], Mul(q_scale[h], key_scale)), Set(0.0f)), sum);
+      const F32 scale = Mul(Set(s.q_scale[first + h]), key_scale);
+      sum = Fma(Set(s.w[first + h]), Max(Mul(d[h], scale), Set(0.0f)), sum);
     }
     Store(out, is_last ? Add(sum, Set(0.0f)) : sum);
   }
@@ -46,9 +84,7 @@ void AddAllHeads(const IndexScoreSlice& s) {
   for (int64_t p = s.first_panel; p < end; p += at_once) {
     const int64_t next = end - p < at_once ? end : p + at_once;
     int64_t h = 0;
-    for (; h + kHeads<kLow> <= s.num_heads; h += kHeads<kLow>) {
-      AddHeads<kLow, kHeads<kLow>>(s, h, p, next);
-    }
+    for (; h + kHeads <= s.num_heads; h += kHeads) AddHeads<kLow, kHeads>(s, h, p, next);
     for (; h < s.num_heads; ++h) AddHeads<kLow, 1>(s, h, p, next);
   }
 }
