@@ -103,18 +103,21 @@ std::vector<std::string> SavedChat::Restore(Conversation& conversation) {
 
 int64_t SavedChat::RestoreRows(Sequence& sequence) {
   std::vector<uint8_t> page(identity_.page_bytes);
+  const auto read = [&](int64_t i, std::span<uint8_t> latents, std::span<uint8_t> keys) {
+    // Thrown, so that the sequence never holds, or offers to others, what is damaged.
+    if (!file_->ReadPage(i, page)) throw Error(ErrorCode::kBadFile, "a damaged page");
+    std::copy_n(page.begin(), latents.size(), latents.begin());
+    std::copy_n(page.begin() + std::ptrdiff_t(latents.size()), keys.size(), keys.begin());
+  };
   while (true) {
     const int64_t rows = file_->num_leading_rows();
-    bool is_damaged = false;
-    sequence.Restore(std::span(file_->ids()).first(size_t(rows)),
-                     [&](int64_t i, std::span<uint8_t> latents, std::span<uint8_t> keys) {
-                       is_damaged = is_damaged || !file_->ReadPage(i, page);
-                       std::copy_n(page.begin(), latents.size(), latents.begin());
-                       std::copy_n(page.begin() + std::ptrdiff_t(latents.size()), keys.size(),
-                                   keys.begin());
-                     });
-    if (!is_damaged) return rows;
-    sequence.Truncate(0);  // fewer rows lead now
+    try {
+      sequence.Restore(std::span(file_->ids()).first(size_t(rows)), read);
+      return rows;
+    } catch (const Error& error) {
+      // A page that turned out to be damaged is absent now, so fewer rows lead.
+      if (error.code() != ErrorCode::kBadFile || file_->num_leading_rows() >= rows) throw;
+    }
   }
 }
 
