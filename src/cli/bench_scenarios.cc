@@ -118,7 +118,9 @@ MixedLoad MeasureMixedLoad(Engine& engine, int64_t num_answers, int64_t prompt_t
   }
   result.before = gaps.Take();
   bool answered = false;
-  BatchRequest prompt = RequestOf(PromptOf(engine, num_answers, prompt_tokens), 1);
+  // Another prompt in each measurement, or the prefix index would have it.
+  const int64_t number = num_answers + mixed_prompt_tokens;
+  BatchRequest prompt = RequestOf(PromptOf(engine, number, prompt_tokens), 1);
   prompt.on_token = [&](int32_t) { return answered = true; };
   const auto start = Clock::now();
   batch.Submit(std::move(prompt));

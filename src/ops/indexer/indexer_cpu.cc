@@ -31,14 +31,20 @@ struct PackedQueries {
   }
 };
 
-// product[h] = PlaneProduct of query h and the 16 keys of a panel.
+// product[h] = PlaneProduct of query h and the 16 keys of a panel. `next`: the panel to come, which
+// is fetched meanwhile: a panel is about as long as a page of memory, at whose end the processor's
+// own prefetching stops.
 template <bool kLow, int kNumHeads>
 SIMD_INLINE void DotPanel(const PackedQueries<kLow, kNumHeads>& queries, const uint8_t* quad,
-                          int64_t quad_bytes, int64_t num_quads, F32 (&product)[kNumHeads]) {
+                          const uint8_t* next, int64_t quad_bytes, int64_t num_quads,
+                          F32 (&product)[kNumHeads]) {
   I32 high[kNumHeads], cross[kNumHeads];
   for (int h = 0; h < kNumHeads; ++h) high[h] = cross[h] = SetInt(0);
   const int8_t* q = queries.bytes;
   for (int64_t i = 0; i < num_quads; ++i, quad += quad_bytes, q += queries.kQuadBytes) {
+    __builtin_prefetch(next);
+    if (kLow) __builtin_prefetch(next + 4 * kLanes);
+    next += quad_bytes;
     const Bytes u = LoadBytes(quad);
     const Bytes v = kLow ? LoadBytes(quad + 4 * kLanes) : u;
     for (int h = 0; h < kNumHeads; ++h) {
@@ -64,8 +70,9 @@ void AddHeads(const IndexScoreSlice& s, int64_t first, int64_t first_panel, int6
   const bool is_last = first + kNumHeads == s.num_heads;
   for (int64_t p = first_panel; p < end_panel; ++p) {
     const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);
+    const uint8_t* next = p + 1 < end_panel ? s.pages.panel(s.layout, (p + 1) * kLanes) : panel;
     F32 d[kNumHeads];
-    DotPanel<kLow, kNumHeads>(queries, panel, s.layout.quad_bytes(), dim / 4, d);
+    DotPanel<kLow, kNumHeads>(queries, panel, next, s.layout.quad_bytes(), dim / 4, d);
     const F32 key_scale = Load(reinterpret_cast<const float*>(panel + s.layout.scales_at()));
     float* out = s.scores + p * kLanes;
     F32 sum = first == 0 ? Set(0.0f) : Load(out);
