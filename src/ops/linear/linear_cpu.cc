@@ -13,6 +13,9 @@ constexpr int kMaxTokens = 8;
 constexpr int kMaxTokens = 2;
 #endif
 constexpr int kVectorBytes = 64;
+// How far ahead of several tokens' products weights are fetched: the processor's own prefetching
+// stops at every 4 KB. A single token's products leave it time enough.
+constexpr int kFetchAhead = 2048;
 constexpr int kQuads = kGroup / 4;
 constexpr int kWord = 4;  // inputs of a quad
 
@@ -103,6 +106,7 @@ SIMD_INLINE void DotPlane(const uint8_t* plane, const TokenBlock<kTokens>& x, in
     low[0] = AddInt(low[0], l);
   } else {
     for (int q = 0; q < kQuads; ++q) {
+      __builtin_prefetch(plane + q * kVectorBytes + kFetchAhead);
       const Bytes u = LoadBytes(plane + q * kVectorBytes);
       for (int t = 0; t < kTokens; ++t) {
         high[t] = Dot4(high[t], u, x.hi(quad + q, t));
@@ -117,6 +121,7 @@ SIMD_INLINE void DotNibbles(const uint8_t* plane, const TokenBlock<kTokens>& x, 
                             I32* high, I32* low) {
   I32 h = SetInt(0), l = SetInt(0);  // second chains of a single token
   for (int q = 0; q < kQuads / 2; ++q) {
+    if (kTokens > 1) __builtin_prefetch(plane + q * kVectorBytes + kFetchAhead);
     const Bytes packed = LoadBytes(plane + q * kVectorBytes);
     const Bytes first = LowNibbles(packed), second = HighNibbles(packed);
     const int64_t at = quad + q, later = at + kQuads / 2;
