@@ -238,26 +238,28 @@ TEST_F(ForwardTest, NoIndexer) {
 // An MTP layer without an indexer attends to all keys, far more than index_topk, while the model's
 // layers select.
 TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
-  Load({{"index_topk", "16"}}, KvFormat::kQ15, /*mtp_has_indexer=*/false);
   constexpr int64_t kContext = 600, kChunk = 100;  // three splits of keys
-  std::vector<float> want;
-  for (const CpuKernels* kernels : {&ChooseKernels("reference"), &ChooseKernels("auto")}) {
-    Run run(*this, *kernels, 2, kChunk, kContext);
-    Part part(run, kContext);
-    std::vector<float> logits(size_t(config_.vocab_size));
-    for (int64_t at = 0; at < kContext; at += kChunk) {
-      std::vector<BatchToken> tokens;
-      for (int64_t i = at; i < at + kChunk; ++i) {
-        tokens.push_back({int32_t(i * 13 % config_.vocab_size), i, &part.step});
+  for (const KvFormat format : kAllKvFormats) {
+    Load({{"index_topk", "16"}}, format, /*mtp_has_indexer=*/false);
+    std::vector<float> want;
+    for (const CpuKernels* kernels : {&ChooseKernels("reference"), &ChooseKernels("auto")}) {
+      Run run(*this, *kernels, 2, kChunk, kContext);
+      Part part(run, kContext);
+      std::vector<float> logits(size_t(config_.vocab_size));
+      for (int64_t at = 0; at < kContext; at += kChunk) {
+        std::vector<BatchToken> tokens;
+        for (int64_t i = at; i < at + kChunk; ++i) {
+          tokens.push_back({int32_t(i * 13 % config_.vocab_size), i, &part.step});
+        }
+        run.forward.Run(tokens, 0, {});
+        const std::vector<float> hidden(run.forward.residual(),
+                                        run.forward.residual() + kChunk * config_.hidden_size);
+        run.forward.RunMtp(tokens, hidden.data());
+        run.forward.MtpLogits(kChunk - 1, 1, logits.data());
       }
-      run.forward.Run(tokens, 0, {});
-      const std::vector<float> hidden(run.forward.residual(),
-                                      run.forward.residual() + kChunk * config_.hidden_size);
-      run.forward.RunMtp(tokens, hidden.data());
-      run.forward.MtpLogits(kChunk - 1, 1, logits.data());
+      if (want.empty()) want = logits;
+      EXPECT_EQ(std::memcmp(want.data(), logits.data(), want.size() * sizeof(float)), 0);
     }
-    if (want.empty()) want = logits;
-    EXPECT_EQ(std::memcmp(want.data(), logits.data(), want.size() * sizeof(float)), 0);
   }
 }
 
@@ -374,16 +376,18 @@ TEST_F(ForwardTest, ARouterTapCanTakeTheOtherExpert) {
 }
 
 TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {
-  Load({});
   const int64_t tokens = 32;
-  const Run run(*this, ChooseKernels("auto"), 2, tokens);
-  const uint64_t planned =
-      WorkspaceBytes(config_, tokens, kLongest, false) +
-      CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(tokens, kLongest)), 2) +
-      RopeTable::Bytes(config_.qk_rope_dim, kLongest);
-  const uint64_t used = run.budget.used(MemoryTag::kWorkspace);
-  EXPECT_GE(used, planned);
-  EXPECT_LT(used - planned, uint64_t{64} * 64);  // less than 64 bytes of alignment an array
+  for (const KvFormat format : kAllKvFormats) {
+    Load({}, format);
+    const Run run(*this, ChooseKernels("auto"), 2, tokens);
+    const uint64_t planned =
+        WorkspaceBytes(config_, tokens, kLongest, false) +
+        CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(tokens, kLongest)), 2) +
+        RopeTable::Bytes(config_.qk_rope_dim, kLongest);
+    const uint64_t used = run.budget.used(MemoryTag::kWorkspace);
+    EXPECT_GE(used, planned);
+    EXPECT_LT(used - planned, uint64_t{64} * 64);  // less than 64 bytes of alignment an array
+  }
 }
 
 }  // namespace
