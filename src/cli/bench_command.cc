@@ -2,31 +2,21 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "cli/bandwidth.h"
 #include "cli/bench.h"
-#include "cli/bench_scenarios.h"
 #include "cli/commands.h"
 #include "cli/open_model.h"
 #include "cli/request.h"
 #include "cli/terminal.h"
-#include "core/integers.h"
 #include "engine/memory_plan.h"
 
 namespace hillstar {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Tokens of a prompt beside answers, one measurement each: few, the default, a whole chunk.
-constexpr std::array<int64_t, 3> kMixedPromptTokens = {16, 64, 512};
-// What a scenario computes beside the tokens that its option names.
-constexpr int64_t kScenarioSlack = 128;
-// What a prompt has behind a shared prefix.
-constexpr int64_t kPrefixRest = 16;
 
 struct Measured {
   std::vector<BenchRow> rows;
@@ -122,85 +112,10 @@ std::vector<double> Beside(const std::vector<BenchRow>& rows, bool is_prefill) {
   return all;
 }
 
-// What the scenarios of the options need.
-struct Scenarios {
-  std::vector<int64_t> batch, contexts;
-  int64_t most_sequences = 1;
-
-  explicit Scenarios(const Options& options) {
-    if (!options.batch.empty()) batch = ParseTokenCounts("batch", options.batch, 1);
-    if (!options.synthetic_context.empty()) {
-      contexts = ParseTokenCounts("synthetic-context", options.synthetic_context, 1);
-    }
-    if (batch.empty() && options.mixed_prompt > 0) {
-      throw Error(ErrorCode::kUsage,
-                  "--mixed-prompt needs --batch, the number of answers beside it");
-    }
-    for (int64_t n : batch) most_sequences = std::max(most_sequences, n);
-  }
-};
-
-OpenedModel OpenForScenarios(Options options, const Scenarios& scenarios) {
-  const int64_t longest = scenarios.contexts.empty() ? 0 : std::ranges::max(scenarios.contexts) + 8;
-  options.context =
-      std::max({options.context, longest,
-                options.mixed_prompt > 0 ? options.mixed_prompt + kScenarioSlack : 0,
-                options.shared_prefix > 0 ? options.shared_prefix + kScenarioSlack : 0});
-  EngineSettings settings;
-  settings.max_sequences = scenarios.most_sequences + (options.mixed_prompt > 0);
-  const int64_t each = kBatchPromptTokens + 2 * options.decode_tokens + scenarios.most_sequences +
-                       CeilDiv(options.mixed_prompt, kMixedPromptTokens.front()) + kScenarioSlack;
-  settings.kv_tokens = scenarios.most_sequences * RoundUp(each, 64) + options.mixed_prompt +
-                       2 * options.shared_prefix + longest;
-  return OpenModel(options, /*load_mtp=*/false, settings);
-}
-
-void PrintScenarios(const Options& options, const Scenarios& scenarios) {
-  const OpenedModel model = OpenForScenarios(options, scenarios);
-  Engine& engine = *model.engine;
-  fmt::print("{}: weights {}, {}, {}, attention {}\n", model.folder, engine.weight_summary(),
-             CountText(engine.num_threads(), "thread"), engine.simd_level(), options.attention);
-  double alone = 0;
-  for (int64_t n : scenarios.batch) {
-    const BatchSpeed row = MeasureBatch(engine, n, options.decode_tokens, options.repeat);
-    if (alone == 0) alone = row.median_rate / double(n);
-    fmt::print("batch {:>4}: {:>9.1f} tok/s ({:.1f} to {:.1f}), {:.2f} times one\n", n,
-               row.median_rate, row.lowest_rate, row.highest_rate, row.median_rate / alone);
-  }
-  for (int64_t mixed : kMixedPromptTokens) {
-    if (options.mixed_prompt == 0) break;
-    const MixedLoad m = MeasureMixedLoad(engine, scenarios.most_sequences, options.mixed_prompt,
-                                         std::min(mixed, engine.max_step_tokens()));
-    fmt::print(
-        "{} answers and a prompt of {} tokens, {} of it a step: gaps between an answer's tokens "
-        "{:.1f} ms ({:.1f} at most) before, {:.1f} ms ({:.1f} at most) meanwhile; its first token "
-        "after {:.2f} s\n",
-        m.num_answers, m.prompt_tokens, m.mixed_prompt_tokens, m.before.median_ms,
-        m.before.longest_ms, m.meanwhile.median_ms, m.meanwhile.longest_ms, m.first_token_seconds);
-  }
-  if (options.shared_prefix > 0) {
-    const SharedPrefix p = MeasureSharedPrefix(engine, options.shared_prefix, kPrefixRest);
-    fmt::print(
-        "prefix of {} tokens: first token after {:.1f} ms, with {} tokens reused after {:.2f} "
-        "ms ({:.2f} %)\n",
-        p.prefix_tokens, 1e3 * p.first_seconds, p.reused_tokens, 1e3 * p.second_seconds,
-        100 * p.second_seconds / p.first_seconds);
-  }
-  for (int64_t tokens : scenarios.contexts) {
-    const LongContext c = MeasureSyntheticContext(engine, tokens, options.repeat);
-    fmt::print("{:>8} random rows: a step takes {:.2f} ms ({:.2f} at least)\n", c.context_tokens,
-               c.median_ms, c.lowest_ms);
-  }
-}
-
 }  // namespace
 
 int BenchCommand(const Options& options) {
-  const Scenarios scenarios(options);
-  if (!scenarios.batch.empty() || !scenarios.contexts.empty() || options.shared_prefix > 0) {
-    PrintScenarios(options, scenarios);
-    return 0;
-  }
+  if (AsksForScenarios(options)) return BenchScenarios(options);
   BenchPlan plan;
   plan.prompt_tokens = ParseTokenCounts("prompt-tokens", options.prompt_tokens, 1);
   plan.context_tokens = ParseTokenCounts("context-tokens", options.context_tokens, 0);

@@ -11,6 +11,9 @@ int RunCommand(const Options& options);
 int ScoreCommand(const Options& options);
 int EvalCommand(const Options& options);
 int BenchCommand(const Options& options);
+// bench with one of the options that name a scenario.
+bool AsksForScenarios(const Options& options);
+int BenchScenarios(const Options& options);
 int ConvertCommand(const Options& options);
 int SynthCommand(const Options& options);
 int InspectCommand(const Options& options);

@@ -70,6 +70,11 @@ void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
   tap(num_layers + 1, w_.normed);
 }
 
+void ForwardPass::SetRouterTap(RouterTap tap) {
+  router_tap_ = std::move(tap);
+  if (router_tap_) take_other_ = std::make_unique<bool[]>(size_t(max_tokens_));
+}
+
 void ForwardPass::Begin(std::span<const BatchToken> tokens) {
   CHECK(int64_t(tokens.size()) <= max_tokens_);
   batch_.assign(tokens.begin(), tokens.end());

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -76,7 +77,7 @@ class ForwardPass {
   // The tokens, by their places in the step, whose rows residual() holds.
   std::span<const int32_t> rows() const { return places_; }
 
-  void SetRouterTap(RouterTap tap) { router_tap_ = std::move(tap); }
+  void SetRouterTap(RouterTap tap);
 
   // Logits of rows [first, first + count) of residual(): f32 [count, vocab]. Outcomes as in Run.
   void Logits(int64_t first, int64_t count, float* out);
@@ -143,8 +144,9 @@ class ForwardPass {
   std::vector<int64_t> positions_;
   std::vector<PageTable> pages_;
   RouterTap router_tap_;
-  std::vector<int32_t> expert_begin_;  // [experts + 1]: first slot of each
-  std::vector<int32_t> next_slot_;     // [experts]
+  std::unique_ptr<bool[]> take_other_;  // [max_tokens], with a tap
+  std::vector<int32_t> expert_begin_;   // [experts + 1]: first slot of each
+  std::vector<int32_t> next_slot_;      // [experts]
   // Layers that run side by side; kept, so that a step allocates nothing.
   std::vector<LinearSlice> slices_;
   std::vector<SwiGluSlice> gates_;

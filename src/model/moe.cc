@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <memory>
 
 #include "model/forward.h"
 #include "numerics/elementary.h"
@@ -56,8 +55,9 @@ void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
     const size_t last = size_t(chosen) - 1;
     gaps.push_back(chosen < num_experts ? scores[last] - scores[last + 1] : 1.0f);
   }
-  const auto take_other = std::make_unique<bool[]>(tokens);
-  router_tap_(layer, step_.positions[0], gaps, {take_other.get(), tokens});
+  const std::span<bool> take_other(take_other_.get(), tokens);
+  std::ranges::fill(take_other, false);
+  router_tap_(layer, step_.positions[0], gaps, take_other);
   for (int64_t t = 0; t < num_tokens(); ++t) {
     if (!take_other[size_t(t)] || chosen == num_experts) continue;
     // The same choice with its last expert out of reach.

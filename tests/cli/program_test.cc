@@ -295,6 +295,44 @@ TEST_F(Program, BenchMeasures) {
   EXPECT_GT(json["peak_bytes"].get<uint64_t>(), json["load_bytes"].get<uint64_t>());
 }
 
+TEST_F(Program, BenchMeasuresScenarios) {
+  const Outcome outcome =
+      Run("bench --json --batch 1,3 --decode-tokens 3 --repeat 1 --mixed-prompt 200 "
+          "--shared-prefix 128 "
+          "--synthetic-context 100,400");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = Json::parse(outcome.out);
+  ASSERT_EQ(json["batch"].size(), 2u);
+  EXPECT_EQ(json["batch"][1]["sequences"], 3);
+  EXPECT_GT(json["batch"][1]["tokens_per_second"].get<double>(), 0);
+  ASSERT_EQ(json["mixed"].size(), 3u);
+  EXPECT_EQ(json["mixed"][0]["answers"], 3);
+  EXPECT_GE(json["mixed"][0]["gaps_meanwhile"]["longest_ms"].get<double>(),
+            json["mixed"][0]["gaps_meanwhile"]["median_ms"].get<double>());
+  EXPECT_EQ(json["prefix"]["reused_tokens"], 128);
+  ASSERT_EQ(json["synthetic_contexts"].size(), 2u);
+  EXPECT_GT(json["synthetic_contexts"][1]["step_ms"].get<double>(), 0);
+  ExpectUsageError("bench --mixed-prompt 10",
+                   "--mixed-prompt needs --batch, the number of answers beside it");
+}
+
+// A conversation in a session goes on; what is no session is refused and left alone.
+TEST_F(Program, ChatKeepsSessions) {
+  const std::string chat = "chat -n 8 --temperature 0 --session " + Path("talk");
+  const Outcome first = Run(chat, "hello\n"), second = Run(chat, "again\n");
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  ASSERT_EQ(second.exit_code, 0) << second.err;
+  EXPECT_NE(second.err.find("2 messages"), std::string::npos) << second.err;
+  EXPECT_EQ(first.out + second.out, Run("chat -n 8 --temperature 0", "hello\nagain\n").out);
+  std::ofstream(folder_ / "letter") << "dear aunt";
+  ExpectRefused("chat --session " + Path("letter"), Path("letter") + " is not a saved session");
+  ExpectUsageError("chat --session ''",
+                   "--session \"\" is no name for a session: it is empty, begins with a dot or "
+                   "holds control characters");
+  ExpectRefused("chat --import-session " + Path("letter"),
+                Path("letter") + " is not a saved conversation of colibri");
+}
+
 TEST_F(Program, ScoreAndEvalReadTheirFiles) {
   std::ofstream(folder_ / "oracle.json")
       << R"({"cases":[{"prompt_ids":[65,66],"greedy_ids":[67],"argmax":[8191,8191,8191],)"

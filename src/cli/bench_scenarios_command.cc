@@ -1,0 +1,189 @@
+// `hillstar bench` with --batch, --mixed-prompt, --shared-prefix or --synthetic-context.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "cli/bench.h"
+#include "cli/bench_scenarios.h"
+#include "cli/commands.h"
+#include "cli/open_model.h"
+#include "cli/terminal.h"
+#include "core/integers.h"
+
+namespace hillstar {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Tokens of a prompt beside answers, one measurement each: few, the default, a whole chunk.
+constexpr std::array<int64_t, 3> kMixedPromptTokens = {16, 64, 512};
+// What a scenario computes beside the tokens that its option names.
+constexpr int64_t kScenarioSlack = 128;
+// What a prompt has behind a shared prefix.
+constexpr int64_t kPrefixRest = 16;
+
+// What the options ask for, and what it needs.
+struct Scenarios {
+  std::vector<int64_t> batch, contexts;
+  int64_t most_sequences = 1;
+
+  explicit Scenarios(const Options& options) {
+    if (!options.batch.empty()) batch = ParseTokenCounts("batch", options.batch, 1);
+    if (!options.synthetic_context.empty()) {
+      contexts = ParseTokenCounts("synthetic-context", options.synthetic_context, 1);
+    }
+    if (batch.empty() && options.mixed_prompt > 0) {
+      throw Error(ErrorCode::kUsage,
+                  "--mixed-prompt needs --batch, the number of answers beside it");
+    }
+    for (int64_t n : batch) most_sequences = std::max(most_sequences, n);
+  }
+};
+
+OpenedModel OpenForScenarios(Options options, const Scenarios& scenarios) {
+  const int64_t longest = scenarios.contexts.empty() ? 0 : std::ranges::max(scenarios.contexts) + 8;
+  options.context =
+      std::max({options.context, longest,
+                options.mixed_prompt > 0 ? options.mixed_prompt + kScenarioSlack : 0,
+                options.shared_prefix > 0 ? options.shared_prefix + kScenarioSlack : 0});
+  EngineSettings settings;
+  settings.max_sequences = scenarios.most_sequences + (options.mixed_prompt > 0);
+  const int64_t each = kBatchPromptTokens + 2 * options.decode_tokens + scenarios.most_sequences +
+                       CeilDiv(options.mixed_prompt, kMixedPromptTokens.front()) + kScenarioSlack;
+  settings.kv_tokens = scenarios.most_sequences * RoundUp(each, 64) + options.mixed_prompt +
+                       2 * options.shared_prefix + longest;
+  return OpenModel(options, /*load_mtp=*/false, settings);
+}
+
+struct Results {
+  std::vector<BatchSpeed> batch;
+  std::vector<MixedLoad> mixed;
+  std::vector<SharedPrefix> prefix;  // none or one
+  std::vector<LongContext> contexts;
+};
+
+Results Measure(Engine& engine, const Options& options, const Scenarios& scenarios) {
+  Results r;
+  const size_t num_mixed = options.mixed_prompt > 0 ? kMixedPromptTokens.size() : 0;
+  ProgressLine line("measurement", ProgressLine::Unit::kItems);
+  const uint64_t total = scenarios.batch.size() + num_mixed + size_t(options.shared_prefix > 0) +
+                         scenarios.contexts.size();
+  uint64_t done = 0;
+  line.Update(done, total);
+  for (int64_t n : scenarios.batch) {
+    r.batch.push_back(MeasureBatch(engine, n, options.decode_tokens, options.repeat));
+    line.Update(++done, total);
+  }
+  for (size_t i = 0; i < num_mixed; ++i) {
+    const int64_t mixed = std::min(kMixedPromptTokens[i], engine.max_step_tokens());
+    r.mixed.push_back(
+        MeasureMixedLoad(engine, scenarios.most_sequences, options.mixed_prompt, mixed));
+    line.Update(++done, total);
+  }
+  if (options.shared_prefix > 0) {
+    r.prefix.push_back(MeasureSharedPrefix(engine, options.shared_prefix, kPrefixRest));
+    line.Update(++done, total);
+  }
+  for (int64_t tokens : scenarios.contexts) {
+    r.contexts.push_back(MeasureSyntheticContext(engine, tokens, options.repeat));
+    line.Update(++done, total);
+  }
+  return r;
+}
+
+void PrintLines(const Results& r) {
+  for (const BatchSpeed& row : r.batch) {
+    const double one = r.batch[0].median_rate / double(r.batch[0].num_sequences);
+    fmt::print("batch {:>4}: {:>9.1f} tok/s ({:.1f} to {:.1f}), {:.2f} times {}\n",
+               row.num_sequences, row.median_rate, row.lowest_rate, row.highest_rate,
+               row.median_rate / one,
+               r.batch[0].num_sequences == 1 ? "one" : "a sequence of the first batch");
+  }
+  for (const MixedLoad& m : r.mixed) {
+    fmt::print(
+        "{} and a prompt of {}, {} of it a step: gaps between an answer's tokens {:.1f} ms ({:.1f} "
+        "at most) before, {:.1f} ms ({:.1f} at most) meanwhile; its first token after {:.2f} s\n",
+        CountText(m.num_answers, "answer"), CountText(m.prompt_tokens, "token"),
+        m.mixed_prompt_tokens, m.before.median_ms, m.before.longest_ms, m.meanwhile.median_ms,
+        m.meanwhile.longest_ms, m.first_token_seconds);
+  }
+  for (const SharedPrefix& p : r.prefix) {
+    fmt::print(
+        "prefix of {}: first token after {:.1f} ms, with {} reused after {:.2f} ms "
+        "({:.2f} %)\n",
+        CountText(p.prefix_tokens, "token"), 1e3 * p.first_seconds,
+        CountText(p.reused_tokens, "token"), 1e3 * p.second_seconds,
+        100 * p.second_seconds / p.first_seconds);
+  }
+  for (const LongContext& c : r.contexts) {
+    fmt::print("{:>8} random rows: a step takes {:.2f} ms ({:.2f} at least)\n", c.context_tokens,
+               c.median_ms, c.lowest_ms);
+  }
+}
+
+Json ToJson(const Gaps& gaps) {
+  return {{"median_ms", gaps.median_ms}, {"longest_ms", gaps.longest_ms}};
+}
+
+void PrintJson(const OpenedModel& model, const Options& options, const Results& r) {
+  Json json;
+  json["model"] = model.folder;
+  json["weights"] = model.engine->weight_summary();
+  json["kv_format"] = model.engine->kv_format();
+  json["threads"] = model.engine->num_threads();
+  json["simd"] = model.engine->simd_level();
+  json["attention"] = options.attention;
+  for (const BatchSpeed& row : r.batch) {
+    json["batch"].push_back({{"sequences", row.num_sequences},
+                             {"tokens_per_second", row.median_rate},
+                             {"lowest", row.lowest_rate},
+                             {"highest", row.highest_rate}});
+  }
+  for (const MixedLoad& m : r.mixed) {
+    json["mixed"].push_back({{"answers", m.num_answers},
+                             {"prompt_tokens", m.prompt_tokens},
+                             {"prompt_tokens_per_step", m.mixed_prompt_tokens},
+                             {"gaps_before", ToJson(m.before)},
+                             {"gaps_meanwhile", ToJson(m.meanwhile)},
+                             {"first_token_seconds", m.first_token_seconds}});
+  }
+  for (const SharedPrefix& p : r.prefix) {
+    json["prefix"] = {{"prefix_tokens", p.prefix_tokens},
+                      {"reused_tokens", p.reused_tokens},
+                      {"first_seconds", p.first_seconds},
+                      {"second_seconds", p.second_seconds}};
+  }
+  for (const LongContext& c : r.contexts) {
+    json["synthetic_contexts"].push_back({{"context_tokens", c.context_tokens},
+                                          {"step_ms", c.median_ms},
+                                          {"lowest_ms", c.lowest_ms}});
+  }
+  fmt::print("{}\n", json.dump(2));
+}
+
+}  // namespace
+
+bool AsksForScenarios(const Options& options) {
+  return !options.batch.empty() || !options.synthetic_context.empty() || options.mixed_prompt > 0 ||
+         options.shared_prefix > 0;
+}
+
+int BenchScenarios(const Options& options) {
+  const Scenarios scenarios(options);
+  const OpenedModel model = OpenForScenarios(options, scenarios);
+  const Results results = Measure(*model.engine, options, scenarios);
+  if (options.json) {
+    PrintJson(model, options, results);
+    return 0;
+  }
+  fmt::print("{}: weights {}, KV {}, {}, {}, attention {}\n", model.folder,
+             model.engine->weight_summary(), model.engine->kv_format(),
+             CountText(model.engine->num_threads(), "thread"), model.engine->simd_level(),
+             options.attention);
+  PrintLines(results);
+  return 0;
+}
+
+}  // namespace hillstar
