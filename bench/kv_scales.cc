@@ -14,14 +14,20 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <span>
 
+#include "cli/likelihood.h"
 #include "engine/memory_plan.h"
+#include "engine/sampler.h"
+#include "kv/row_values.h"
 #include "model/forward.h"
 #include "numerics/e4m3.h"
 #include "ops/cpu_ops.h"
 
 namespace hillstar {
 namespace {
+
+constexpr int64_t kStepTokens = 512;
 
 enum class Rounding { kNone, kOneScale, kFourScales, kFp8 };
 
@@ -119,13 +125,13 @@ class VariantOps : public CpuOps {
 
  private:
   void RoundRow(const KvRowPart& part, uint8_t* row) const {
-    int8_t* hi = reinterpret_cast<int8_t*>(row + part.at);
-    int8_t* lo = reinterpret_cast<int8_t*>(row + part.low_at());
-    float* scale = reinterpret_cast<float*>(row + part.scale_at);
-    std::vector<float> x(static_cast<size_t>(part.num_values));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = *scale / 256 * float(256 * hi[i] + lo[i]);
+    std::vector<float> x;
+    for (int64_t i = 0; i < part.num_values; ++i) {
+      const PlanePair value = RowValue(part, row, i);
+      x.push_back(RowScale(part, row) / 256 * float(256 * value.hi + value.lo));
+    }
     Round(variant_.latents, x.data(), part.num_values);
-    *scale = QuantiseRow(x.data(), part.num_values, hi, lo);
+    StoreRowPart(ChooseKernels("reference"), part, x.data(), row);
   }
 
   const Variant& variant_;
@@ -148,24 +154,28 @@ class Model {
   Result Run(const Variant& variant, const std::vector<int32_t>& ids) {
     const ModelConfig& config = source_->config();
     const auto num_tokens = int64_t(ids.size());
-    const EngineSizes sizes{num_tokens, std::min<int64_t>(512, num_tokens), 2, variant.format};
+    EngineSizes sizes;
+    sizes.context_tokens = num_tokens;
+    sizes.step_tokens = std::min(kStepTokens, num_tokens);
     const KvShape shape = KvShapeOf(*source_, variant.format);
     MemoryBudget budget;
     VariantOps ops(variant, budget);
     ops.Prepare(OpsLimits(config, shape, sizes));
-    PagePool pool(shape, budget, KvShape::PagesOf(num_tokens));
-    ForwardPass forward(config, weights_, ops, shape, sizes.prefill_chunk, num_tokens);
-    SequenceKv kv(pool);
-    kv.Reserve(num_tokens);
+    KvCache cache(shape, budget, KvShape::PagesOf(num_tokens), 0);
+    ForwardPass forward(config, weights_, ops,
+                        {sizes.step_tokens, num_tokens, shape.row, shape.index});
+    SequenceKv kv(cache);
+    kv.Prepare(0, num_tokens);
+    StepSequence sequence{.kv = &kv};
     Result result;
     result.logits.resize(size_t(num_tokens * vocab_size()));
     std::vector<BatchToken> tokens;
-    for (int64_t at = 0; at < num_tokens; at += sizes.prefill_chunk) {
+    for (int64_t at = 0; at < num_tokens; at += sizes.step_tokens) {
       tokens.clear();
-      for (int64_t i = at; i < std::min(num_tokens, at + sizes.prefill_chunk); ++i) {
-        tokens.push_back({ids[size_t(i)], i, &kv});
+      for (int64_t i = at; i < std::min(num_tokens, at + sizes.step_tokens); ++i) {
+        tokens.push_back({ids[size_t(i)], i, &sequence});
       }
-      forward.Run(tokens, 0, nullptr, {});
+      forward.Run(tokens, 0, {});
       forward.Logits(0, int64_t(tokens.size()), result.logits.data() + at * vocab_size());
     }
     result.selected = ops.selected();
@@ -177,27 +187,6 @@ class Model {
   MemoryBudget budget_;
   ModelWeights weights_;
 };
-
-// Divergence of q from p in nats, and whether both have their largest value at one place.
-struct Comparison {
-  double divergence = 0;
-  bool same_argmax = false;
-};
-Comparison Compare(const float* p, const float* q, int64_t n) {
-  const auto log_sum = [&](const float* x) {
-    const double largest = double{*std::max_element(x, x + n)};
-    double sum = 0;
-    for (int64_t i = 0; i < n; ++i) sum += std::exp(double{x[i]} - largest);
-    return largest + std::log(sum);
-  };
-  const double p_sum = log_sum(p), q_sum = log_sum(q);
-  double divergence = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const double log_p = double{p[i]} - p_sum;
-    divergence += std::exp(log_p) * (log_p - (double{q[i]} - q_sum));
-  }
-  return {divergence, std::max_element(p, p + n) - p == std::max_element(q, q + n) - q};
-}
 
 // Share of a's choices that are b's as well: mean over all, and over the tokens of the worst layer
 // (calls follow each other layer by layer, `num_layers` a step).
@@ -229,16 +218,17 @@ void CompareVariants(Model& model, const std::string& name, const std::vector<in
   fmt::print("\n{}: {} tokens\n{:<38} {:>10} {:>8} {:>9} {:>9}\n", name, ids.size(), "", "mean KL",
              "argmax", "selected", "worst");
   const Result exact = model.Run(kVariants[0], ids);
-  const size_t num_steps = (ids.size() + 511) / 512;
+  const auto num_steps = size_t(CeilDiv(int64_t(ids.size()), kStepTokens));
   const size_t num_layers = std::max<size_t>(1, exact.selected.size() / num_steps);
   for (const Variant& variant : std::span(kVariants).subspan(1)) {
     const Result result = model.Run(variant, ids);
     double divergence = 0, same = 0;
     for (size_t t = 0; t < ids.size(); ++t) {
-      const size_t at = t * size_t(model.vocab_size());
-      const Comparison c = Compare(&exact.logits[at], &result.logits[at], model.vocab_size());
-      divergence += c.divergence;
-      same += c.same_argmax;
+      const auto vocab = size_t(model.vocab_size());
+      const auto p = std::span(exact.logits).subspan(t * vocab, vocab);
+      const auto q = std::span(result.logits).subspan(t * vocab, vocab);
+      divergence += KlDivergence(p, q);
+      same += Argmax(p) == Argmax(q);
     }
     const Overlap overlap = Shared(exact.selected, result.selected, num_layers);
     fmt::print("{:<38} {:>10.2e} {:>7.2f}% {:>9.4f} {:>9.4f}\n", variant.name,

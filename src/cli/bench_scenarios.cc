@@ -13,7 +13,6 @@ namespace hillstar {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kPageTokens = 64;
 // Tokens of each answer before a prompt arrives.
 constexpr int64_t kTokensBefore = 24;
 
@@ -148,12 +147,10 @@ LongContext MeasureSyntheticContext(Engine& engine, int64_t context_tokens, int6
   LongContext result;
   result.context_tokens = context_tokens;
   const auto sequence = engine.NewSequence({.shares_prefixes = false});
-  const auto start = Clock::now();
   sequence->Restore(SpreadTokens(context_tokens, engine.config().vocab_size),
                     [&](int64_t page, std::span<uint8_t> latents, std::span<uint8_t> keys) {
                       FillSyntheticPage(engine.kv_shape(), uint64_t(page), latents, keys);
                     });
-  result.fill_seconds = SecondsSince(start);
   std::vector<double> times;
   const int32_t next = 1;
   for (int64_t i = 0; i < num_steps + 1; ++i) {

@@ -43,7 +43,6 @@ SharedPrefix MeasureSharedPrefix(Engine& engine, int64_t prefix_tokens, int64_t 
 
 struct LongContext {
   int64_t context_tokens = 0;
-  double fill_seconds = 0;
   double median_ms = 0, lowest_ms = 0;  // of a decode step
 };
 // Steps of one token behind context_tokens random rows.

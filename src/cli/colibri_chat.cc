@@ -16,15 +16,13 @@ namespace {
 
 constexpr const char* kRoles[] = {"system", "user", "assistant", "observation"};
 
-// "reasoning</think>content" in its two parts.
+// "<think>reasoning</think>content" in its two parts; the prompt may have held the <think>.
 void SplitReasoning(ChatMessage* message) {
-  constexpr std::string_view kBegin = "<think>", kEnd = "</think>";
-  const size_t end = message->content.find(kEnd);
-  if (end == std::string::npos) return;
-  std::string reasoning = message->content.substr(0, end);
-  if (reasoning.starts_with(kBegin)) reasoning.erase(0, kBegin.size());
-  message->reasoning_content = reasoning;
-  message->content.erase(0, end + kEnd.size());
+  if (message->content.find("</think>") == std::string::npos) return;
+  ThinkSplitter splitter(!message->content.starts_with("<think>"));
+  const ThinkSplitter::Piece first = splitter.Push(message->content), rest = splitter.Finish();
+  message->reasoning_content = first.reasoning + rest.reasoning;
+  message->content = first.content + rest.content;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 // Of values that `value(i)` gives for i in [0, n).
 template <typename Value>
-double Variance(size_t n, const Value& value) {
+double VarianceOf(size_t n, const Value& value) {
   double sum = 0, squares = 0;
   for (size_t i = 0; i < n; ++i) sum += value(i);
   const double mean = sum / double(n);
@@ -42,12 +42,16 @@ double KlDivergence(std::span<const float> p, std::span<const float> q) {
   return std::max(sum, 0.0);  // rounding may leave less than nothing
 }
 
+double Variance(std::span<const float> logits) {
+  return VarianceOf(logits.size(), [&](size_t i) { return double(logits[i]); });
+}
+
 double RelativeDifference(std::span<const float> p, std::span<const float> q) {
   CHECK(p.size() == q.size());
-  const double spread = Variance(p.size(), [&](size_t i) { return double(p[i]); });
+  const double spread = Variance(p);
   if (spread == 0) return 0;
   const auto difference = [&](size_t i) { return double(q[i]) - double(p[i]); };
-  return std::sqrt(Variance(p.size(), difference) / spread);
+  return std::sqrt(VarianceOf(p.size(), difference) / spread);
 }
 
 }  // namespace hillstar

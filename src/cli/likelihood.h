@@ -17,6 +17,9 @@ double NegativeLogLikelihood(std::span<const float> logits, int32_t id);
 // REQUIRES p.size() == q.size().
 double KlDivergence(std::span<const float> p, std::span<const float> q);
 
+// Mean square of the logits without their mean. REQUIRES at least one.
+double Variance(std::span<const float> logits);
+
 // Root mean square of q - p relative to that of p, both without their means, which change no
 // probability. Unlike KL it does not depend on how sure a model is. 0 where all of p are equal.
 // REQUIRES p.size() == q.size().

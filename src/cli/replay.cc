@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
 
+#include "cli/bench.h"
 #include "cli/likelihood.h"
 #include "cli/request.h"
 #include "core/check.h"
@@ -105,16 +105,6 @@ class TextMaker {
   ReplayText text_;
 };
 
-// The largest logit minus the second.
-double MarginOf(std::span<const float> logits) {
-  const auto best = size_t(Argmax(logits));
-  float second = -std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (i != best) second = std::max(second, logits[i]);
-  }
-  return double(logits[best]) - double(second);
-}
-
 // Runs both ways through the text side by side, piece by piece.
 class Replayer {
  public:
@@ -204,11 +194,7 @@ double ReplaySums::mean_kl() const {
 
 double ReplaySums::largest_kl() const { return kl.empty() ? 0 : *std::ranges::max_element(kl); }
 
-double ReplaySums::median_error() const {
-  std::vector<double> sorted = error;
-  std::ranges::sort(sorted);
-  return sorted.empty() ? 0 : (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
-}
+double ReplaySums::median_error() const { return error.empty() ? 0 : MedianOf(error); }
 
 void ReplaySums::Add(const ReplaySums& other) {
   positions += other.positions;

@@ -53,7 +53,7 @@ fs::path SessionPath(const std::string& name) {
 }
 
 SavedChat::SavedChat(Engine& engine, const fs::path& path)
-    : engine_(engine), path_(path), identity_(IdentityOf(engine)) {
+    : path_(path), identity_(IdentityOf(engine)) {
   std::error_code none;
   if (!fs::exists(path, none)) {
     file_ = SessionFile::Create(path, identity_);

@@ -38,7 +38,6 @@ class SavedChat {
   // Rows [0, n) from the file's pages; n is what it returns.
   int64_t RestoreRows(Sequence& sequence);
 
-  Engine& engine_;
   const std::filesystem::path path_;
   const SessionIdentity identity_;
   std::optional<SessionFile> file_;

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/likelihood.h"
 #include "core/check.h"
 #include "engine/sampler.h"
 #include "formats/json_scan.h"
@@ -105,16 +106,6 @@ struct Comparison {
     }
   }
 };
-
-double Variance(std::span<const float> values) {
-  double sum = 0, squares = 0;
-  for (const float v : values) {
-    sum += v;
-    squares += double(v) * v;
-  }
-  const double mean = sum / double(values.size());
-  return squares / double(values.size()) - mean * mean;
-}
 
 // Sum over positions of the logits' variance.
 double ScoreCase(Engine& engine, const OracleCase& c, Comparison comparison) {

@@ -21,21 +21,14 @@ struct SavedCodes {
 };
 
 void StorePart(const KvRowPart& part, const float* values, const SavedCodes& saved, uint8_t* row) {
-  float scale = 0;
-  bool finite = true;
-  uint8_t* at = row + part.at;
-  if (part.format == PartFormat::kE4m3 && saved.codes) {
-    std::fill_n(std::copy_n(saved.codes, part.num_values, at), part.padded - part.num_values,
-                uint8_t{0});
-    scale = saved.scale * kColibriScale;
-  } else if (part.format == PartFormat::kE4m3) {
-    finite = reference::EncodeE4m3({values, part.num_values, part.padded, at, &scale});
-  } else {
-    int8_t* hi = reinterpret_cast<int8_t*>(at);
-    int8_t* lo = part.format == PartFormat::kTwoPlanes ? hi + part.padded : nullptr;
-    finite = reference::QuantiseRow({values, part.num_values, part.padded, hi, lo, &scale});
+  if (part.format != PartFormat::kE4m3 || !saved.codes) {
+    CHECK(StoreRowPart(ChooseKernels("reference"), part, values, row));
+    return;
   }
-  CHECK(finite);
+  uint8_t* codes = row + part.at;
+  std::fill_n(std::copy_n(saved.codes, part.num_values, codes), part.padded - part.num_values,
+              uint8_t{0});
+  const float scale = saved.scale * kColibriScale;
   std::memcpy(row + part.scale_at, &scale, sizeof scale);
 }
 

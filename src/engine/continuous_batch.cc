@@ -6,16 +6,11 @@
 
 #include "core/check.h"
 #include "core/log.h"
+#include "kv/layout.h"
 #include "kv/parked_pages.h"
 #include "model/config.h"
 
 namespace hillstar {
-namespace {
-
-constexpr int64_t kPageTokens = 64;
-
-}  // namespace
-
 struct ContinuousBatch::Entry {
   Entry(int64_t id_, BatchRequest request_, int64_t vocab_size)
       : id(id_),

@@ -35,21 +35,6 @@ void CheckChatTokens(const ChatFormat& format, const Tokenizer& tokenizer, int64
                   model, largest, tokenizer.TokenBytes(largest), vocab_size));
 }
 
-AttentionMode ParseAttention(const EngineOptions& options, const ModelConfig& config) {
-  const std::string& name = options.attention;
-  if (name == "auto") return AttentionMode::kAuto;
-  if (name == "dense") return AttentionMode::kDense;
-  if (name == "full-list") return AttentionMode::kFullList;
-  if (name != "sparse") {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("attention \"{}\" is none of auto, dense, sparse, full-list", name));
-  }
-  if (config.index_num_heads > 0) return AttentionMode::kSparse;
-  throw Error(ErrorCode::kUnsupported,
-              fmt::format("{} has no indexer, so there is no sparse attention (--attention)",
-                          options.model));
-}
-
 class CpuEngine : public Engine {
  public:
   CpuEngine(const EngineOptions& options, const ProgressFn& progress) : s_(options) {
@@ -57,7 +42,6 @@ class CpuEngine : public Engine {
     const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
     s_.config = source->config();
     s_.sizes = ResolveSizes(options, s_.config);
-    const AttentionMode attention = ParseAttention(options, s_.config);
     const ModelFiles& files = source->files();
     tokenizer_ = Tokenizer::FromJson(files.tokenizer);
     chat_format_ = ChatFormat::Create(files.chat_template, files.tokenizer_config);
@@ -81,7 +65,7 @@ class CpuEngine : public Engine {
     s_.forward =
         std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
                                       StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens,
-                                                 shape.row, shape.index, attention});
+                                                 shape.row, shape.index, s_.sizes.attention});
   }
 
   std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {

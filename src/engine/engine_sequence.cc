@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "core/check.h"
 #include "engine/sampler.h"
@@ -17,15 +16,6 @@ constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
 constexpr size_t kKeptLogits = size_t{16} << 20;
 // Rows of MTP logits that are computed at once.
 constexpr int64_t kMtpRows = 64;
-
-MtpToken Largest(std::span<const float> logits) {
-  const int32_t best = Argmax(logits);
-  float second = -std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (int32_t(i) != best) second = std::max(second, logits[i]);
-  }
-  return {best, logits[size_t(best)] - second};
-}
 
 }  // namespace
 
@@ -206,7 +196,10 @@ void EngineSequence::AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>
     const int64_t n = std::min(kMtpRows, end - row);
     const float* logits = s_.ResizeLogits(size_t(n) * vocab);
     s_.forward->MtpLogits(row, n, s_.logits.data());
-    for (size_t i = 0; i < size_t(n); ++i) result->push_back(Largest({logits + i * vocab, vocab}));
+    for (size_t i = 0; i < size_t(n); ++i) {
+      const std::span<const float> of_row(logits + i * vocab, vocab);
+      result->push_back({Argmax(of_row), float(MarginOf(of_row))});
+    }
   }
 }
 

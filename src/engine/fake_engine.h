@@ -120,8 +120,8 @@ class FakeSequence : public Sequence {
     return int64_t(common);
   }
   // A page holds its tokens' ids and zeros.
-  static constexpr int64_t kPageTokens = 64, kPageBytes = kPageTokens * int64_t(sizeof(int32_t));
-  int64_t num_pages() const override { return (num_tokens() + kPageTokens - 1) / kPageTokens; }
+  static constexpr int64_t kPageBytes = kPageTokens * int64_t(sizeof(int32_t));
+  int64_t num_pages() const override { return KvShape::PagesOf(num_tokens()); }
   int64_t num_shared_pages() const override { return 0; }
   void CopyPage(int64_t i, std::span<uint8_t> out) const override {
     std::ranges::fill(out, uint8_t{0});

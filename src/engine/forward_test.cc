@@ -53,8 +53,7 @@ class ForwardTest : public testing::Test {
     sizes.context_tokens = context;
     sizes.step_tokens = max_tokens;
     sizes.num_threads = 2;
-    sizes.selects = mode_ == AttentionMode::kAuto || mode_ == AttentionMode::kSparse;
-    sizes.lists_all = mode_ == AttentionMode::kFullList;
+    sizes.attention = mode_;
     return sizes;
   }
 
@@ -381,7 +380,7 @@ TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {
     Load({}, format);
     const Run run(*this, ChooseKernels("auto"), 2, tokens);
     const uint64_t planned =
-        WorkspaceBytes(config_, tokens, kLongest, false) +
+        WorkspaceBytes(config_, tokens, kLongest, mode_) +
         CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(tokens, kLongest)), 2) +
         RopeTable::Bytes(config_.qk_rope_dim, kLongest);
     const uint64_t used = run.budget.used(MemoryTag::kWorkspace);

@@ -32,6 +32,21 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
   return options.context_tokens;
 }
 
+AttentionMode ParseAttention(const EngineOptions& options, const ModelConfig& config) {
+  const std::string& name = options.attention;
+  if (name == "auto") return AttentionMode::kAuto;
+  if (name == "dense") return AttentionMode::kDense;
+  if (name == "full-list") return AttentionMode::kFullList;
+  if (name != "sparse") {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("attention \"{}\" is none of auto, dense, sparse, full-list", name));
+  }
+  if (config.index_num_heads > 0) return AttentionMode::kSparse;
+  throw Error(ErrorCode::kUnsupported,
+              fmt::format("{} has no indexer, so there is no sparse attention (--attention)",
+                          options.model));
+}
+
 }  // namespace
 
 EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config) {
@@ -51,8 +66,7 @@ EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config
   }
   sizes.max_sequences = options.max_sequences;
   sizes.step_tokens = std::max(sizes.prefill_chunk, sizes.max_sequences);
-  sizes.lists_all = options.attention == "full-list";
-  sizes.selects = options.attention == "auto" || options.attention == "sparse";
+  sizes.attention = ParseAttention(options, config);
   sizes.kv_bytes = options.kv_bytes;
   sizes.kv_tokens = options.kv_tokens;
   sizes.num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
@@ -83,8 +97,8 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
   // An MTP layer without an indexer attends to everything, as every layer does without any.
   const bool has_dense_mtp = c.num_mtp_layers > 0 && !shape.has_index_keys.back();
   const bool has_indexer = shape.num_index_layers() > 0;
-  limits.selects = has_indexer && sizes.selects && sizes.context_tokens > c.index_topk;
-  limits.max_keys = has_indexer && sizes.selects && !has_dense_mtp
+  limits.selects = has_indexer && Selects(sizes.attention) && sizes.context_tokens > c.index_topk;
+  limits.max_keys = has_indexer && Selects(sizes.attention) && !has_dense_mtp
                         ? std::min(c.index_topk, sizes.context_tokens)
                         : sizes.context_tokens;
   limits.num_heads = c.num_heads;
@@ -114,7 +128,7 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
   plan.experts = source.table().expert_bytes();
   plan.latent_kv = PagePool::LatentBytes(shape, pages, pages);
   plan.index_keys = PagePool::IndexBytes(shape, pages, pages);
-  plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.lists_all) +
+  plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.attention) +
                    CpuOps::PreparedBytes(OpsLimits(c, shape, sizes), sizes.num_threads) +
                    RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
                    uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);

@@ -3,6 +3,7 @@
 
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
+#include "model/attention_mode.h"
 #include "model/weights.h"
 #include "ops/ops.h"
 
@@ -15,10 +16,9 @@ struct EngineSizes {
   int num_threads = 0;
   int64_t max_sequences = 1;
   int64_t step_tokens = 0;  // of a step at most
-  bool lists_all = false;   // attention in full-list mode
-  bool selects = true;      // the indexer is used
-  uint64_t kv_bytes = 0;    // the option
-  int64_t kv_tokens = 0;    // likewise
+  AttentionMode attention = AttentionMode::kAuto;
+  uint64_t kv_bytes = 0;  // the option
+  int64_t kv_tokens = 0;  // likewise
   KvFormat kv_format = KvFormat::kQ15;
 };
 // Errors: kUsage naming the option, its value and its range.

@@ -49,6 +49,15 @@ int32_t Argmax(std::span<const float> logits) {
   return index;
 }
 
+double MarginOf(std::span<const float> logits) {
+  const auto best = size_t(Argmax(logits));
+  float second = -std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (i != best) second = std::max(second, logits[i]);
+  }
+  return double(logits[best]) - double(second);
+}
+
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   // Multipliers and key increments of the paper's table 2 and section 3.
   constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;

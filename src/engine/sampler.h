@@ -36,6 +36,9 @@ void CheckSamplingParams(const SamplingParams& params);
 // Errors: kNonFinite if one is NaN or plus infinity, or if all are minus infinity.
 int32_t Argmax(std::span<const float> logits);
 
+// The largest logit minus the second. REQUIRES two or more. Errors: as Argmax.
+double MarginOf(std::span<const float> logits);
+
 class Sampler {
  public:
   // Errors: as CheckSamplingParams; kBadRequest for a prompt id outside the vocabulary.

@@ -186,7 +186,9 @@ TEST_F(KvCacheTest, ASharedPageIsCopiedAtTheFirstDivergentToken) {
   first.Truncate(70);
   std::vector<int32_t> third = ids;
   for (size_t i = 70; i < third.size(); ++i) third[i] += 5;
-  EXPECT_EQ(first.NumToPrepare(70, 128), 1);
+  const int64_t used = cache_.pool().num_used();
+  first.Prepare(70, 128);
+  EXPECT_EQ(cache_.pool().num_used(), used + 1);
   Compute(first, third, 70);
   EXPECT_TRUE(Holds(first, third, 128));
   SequenceKv probe(cache_);

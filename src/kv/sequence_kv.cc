@@ -24,17 +24,11 @@ int64_t SequenceKv::Adopt(std::span<const int32_t> ids, int64_t num_held) {
   return full + partial.num_tokens;
 }
 
+// Whoever holds a page of the index holds those before it, so shared pages come first.
 int64_t SequenceKv::num_shared() const {
-  return std::ranges::count_if(pages_, [&](PageId page) { return cache_.num_holders(page) > 1; });
-}
-
-int64_t SequenceKv::NumToPrepare(int64_t first, int64_t end) const {
-  const int64_t new_pages = std::max<int64_t>(0, KvShape::PagesOf(end) - num_pages());
-  int64_t copies = 0;
-  for (int64_t i = first / kPageTokens; i < std::min(num_pages(), KvShape::PagesOf(end)); ++i) {
-    copies += !cache_.IsOwn(pages_[size_t(i)]);
-  }
-  return new_pages + copies;
+  const auto end = std::ranges::partition_point(
+      pages_, [&](PageId page) { return cache_.num_holders(page) > 1; });
+  return end - pages_.begin();
 }
 
 void SequenceKv::Prepare(int64_t first, int64_t end) {

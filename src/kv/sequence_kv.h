@@ -33,8 +33,6 @@ class SequenceKv {
   // What exists stays where it is. REQUIRES rows 0 .. first - 1 to be there.
   // Errors: kBudget; what was there stays, and the pages made so far.
   void Prepare(int64_t first, int64_t end);
-  // Pages that Prepare would take.
-  int64_t NumToPrepare(int64_t first, int64_t end) const;
   // All rows of `ids`, the sequence from its first token on, are computed: publishes full pages.
   void Commit(std::span<const int32_t> ids);
   // Gives back the pages behind the first num_tokens rows.

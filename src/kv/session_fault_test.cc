@@ -60,6 +60,19 @@ std::optional<size_t> TurnsIn(SessionFile* session, const std::vector<TestTurn>&
   return std::nullopt;
 }
 
+// Opens what the disk has of the session, or begins a new one where none was acknowledged.
+void Reopen(TestDisk* disk, const std::vector<TestTurn>& turns, int64_t at,
+            std::optional<SessionFile>* session, Progress* progress) {
+  if (progress->acknowledged == 0 && !disk->Exists(kName)) {
+    *session = CreateOn(disk);
+    return;
+  }
+  session->emplace(Opened(disk));
+  const auto found = TurnsIn(&**session, turns, *progress);
+  ASSERT_TRUE(found.has_value()) << at << ": " << (*session)->ids().size() << " tokens";
+  progress->acknowledged = *found;
+}
+
 int64_t CountOperations(const std::vector<TestTurn>& turns) {
   TestDisk disk;
   disk.FailAt(-1, Fault::kNone);
@@ -116,14 +129,7 @@ TEST_P(SessionFault, FollowedByACutOfThePowerLosesNothing) {
     Progress progress;
     const auto cut = [&] {
       disk.RestartAfterPowerCut();
-      if (progress.acknowledged == 0 && !disk.Exists(kName)) {
-        session = CreateOn(&disk);
-        return;
-      }
-      session.emplace(Opened(&disk));
-      const auto found = TurnsIn(&*session, turns, progress);
-      ASSERT_TRUE(found.has_value()) << at << ": " << session->ids().size() << " tokens";
-      progress.acknowledged = *found;
+      Reopen(&disk, turns, at, &session, &progress);
     };
     RunTurns(&session, turns, &progress, cut);
     ASSERT_TRUE(Holds(&*session, turns.back())) << at;
@@ -172,14 +178,7 @@ TEST_P(SessionFault, FollowedByANewProcessAndACutLosesNothing) {
     Progress progress;
     const auto reopen = [&] {
       disk.FailAt(-1, Fault::kNone);
-      if (progress.acknowledged == 0 && !disk.Exists(kName)) {
-        session = CreateOn(&disk);
-        return;
-      }
-      session.emplace(Opened(&disk));
-      const auto found = TurnsIn(&*session, turns, progress);
-      ASSERT_TRUE(found.has_value()) << at << ": " << session->ids().size() << " tokens";
-      progress.acknowledged = *found;
+      Reopen(&disk, turns, at, &session, &progress);
     };
     RunTurns(&session, turns, &progress, reopen);
     disk.RestartAfterPowerCut();

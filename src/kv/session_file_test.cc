@@ -51,6 +51,12 @@ struct SmallSession {
   }
 };
 
+// Where the last commit says that a page lies.
+uint64_t PageOffset(TestDisk* disk, size_t page) {
+  const auto storage = disk->Place(kName)->OpenToRead();
+  return ScanSession(*storage, kName).state.pages[page].offset;
+}
+
 TEST(SessionFile, WhatIsSavedIsReadAgain) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     TestDisk disk;
@@ -225,10 +231,7 @@ TEST(SessionFile, ADamagedPageIsNamedWithItsTokensAndWrittenAgain) {
   const SmallSession small;
   TestDisk disk;
   disk.Put(kName, small.bytes);
-  const uint64_t offset = [&disk] {
-    const auto storage = disk.Place(kName)->OpenToRead();
-    return ScanSession(*storage, kName).state.pages[0].offset;
-  }();
+  const uint64_t offset = PageOffset(&disk, 0);
   (*disk.Content(kName))[offset + 3] ^= 1;
   disk.Put(kName, *disk.Content(kName));
   {
@@ -259,10 +262,7 @@ TEST(SessionFile, AnUnreadablePageIsLikeADamagedOne) {
   const SmallSession small;
   TestDisk disk;
   disk.Put(kName, small.bytes);
-  const uint64_t offset = [&disk] {
-    const auto storage = disk.Place(kName)->OpenToRead();
-    return ScanSession(*storage, kName).state.pages[1].offset;
-  }();
+  const uint64_t offset = PageOffset(&disk, 1);
   disk.SetUnreadable(offset, offset + 1);
   SessionFile session = Opened(&disk);
   ASSERT_EQ(session.findings().size(), 1u);
@@ -453,8 +453,7 @@ TEST(SessionFile, ACompactionLeavesOutWhatIsDamagedAndStopsAtWhatCannotBeRead) {
   TestDisk disk;
   disk.Put(kName, small.bytes);
   SessionFile session = Opened(&disk);
-  const auto storage = disk.Place(kName)->OpenToRead();
-  const uint64_t offset = ScanSession(*storage, kName).state.pages[1].offset;
+  const uint64_t offset = PageOffset(&disk, 1);
   disk.SetUnreadable(offset, offset + 1);
   ExpectError(ErrorCode::kIo, {kName}, [&session] { session.CompactIfDue(0); });
   EXPECT_EQ(*disk.Content(kName), small.bytes);

@@ -1,13 +1,13 @@
 #include "kv/session_records.h"
 
 #include <fmt/format.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "core/check.h"
+#include "formats/container_checksum.h"
 
 namespace hillstar {
 namespace {
@@ -68,8 +68,6 @@ template <typename T>
 void Append(std::string* out, const T& value) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
-
-uint64_t Checksum(const char* bytes, size_t num_bytes) { return XXH3_64bits(bytes, num_bytes); }
 
 uint64_t RecordBytes(uint64_t num_tokens, uint64_t num_pages, uint64_t meta_bytes) {
   return RoundUpToSector(sizeof(RawCommit) + num_pages * sizeof(RawPage) +
@@ -195,7 +193,7 @@ std::string EncodeCommit(const SessionState& state, const SessionHead& head, uin
   both.append(both, 0, record_bytes);
   for (raw.copy = 0; raw.copy < 2; ++raw.copy) {
     raw.offset = offset + raw.copy * record_bytes;
-    raw.header_checksum = Checksum(reinterpret_cast<const char*>(&raw), kCommitChecksumAt);
+    raw.header_checksum = Checksum(&raw, kCommitChecksumAt);
     std::memcpy(both.data() + raw.copy * record_bytes, &raw, sizeof(raw));
   }
   return both;
@@ -260,7 +258,7 @@ std::optional<SessionState> DecodeCommit(std::string_view record, const CommitHe
 }
 
 uint64_t PageChecksum(std::span<const uint8_t> stored) {
-  return XXH3_64bits(stored.data(), stored.size());
+  return Checksum(stored.data(), stored.size());
 }
 
 }  // namespace hillstar

@@ -11,8 +11,7 @@ void ForwardPass::Attention(const AttentionWeights& attention, int64_t layer) {
   ProjectDown(attention);
   StoreKeys(attention, layer);
   ProjectQueries(attention);
-  const bool selects = mode_ == AttentionMode::kAuto || mode_ == AttentionMode::kSparse;
-  if (attention.indexer && selects) SelectKeys(layer);
+  if (attention.indexer && Selects(mode_)) SelectKeys(layer);
   AttendAndProject(attention, layer);
 }
 

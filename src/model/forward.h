@@ -10,6 +10,7 @@
 
 #include "hillstar/engine.h"
 #include "kv/sequence_kv.h"
+#include "model/attention_mode.h"
 #include "model/config.h"
 #include "model/rope_table.h"
 #include "model/weights.h"
@@ -37,15 +38,6 @@ struct BatchToken {
   int32_t id = 0;
   int64_t position = 0;
   StepSequence* sequence = nullptr;
-};
-
-// Which keys a token attends to. docs/numerics.md, "Attention": all give the same bits where
-// everything is selected.
-enum class AttentionMode {
-  kAuto,      // what the indexer selects; everything where there is none, without a list
-  kDense,     // everything, without a list
-  kSparse,    // what the indexer selects, by a list also where that is everything
-  kFullList,  // everything, by a list
 };
 
 // What steps may hold, and how.

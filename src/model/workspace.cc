@@ -21,14 +21,14 @@ class CountingMemory : public WorkspaceMemory {
 }  // namespace
 
 uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
-                        bool lists_all) {
+                        AttentionMode mode) {
   CountingMemory memory;
-  Workspace(config, memory, max_tokens, context_tokens, lists_all);
+  Workspace(config, memory, max_tokens, context_tokens, mode);
   return memory.num_bytes();
 }
 
 Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens,
-                     int64_t context_tokens, bool lists_all) {
+                     int64_t context_tokens, AttentionMode mode) {
   const int64_t t = max_tokens, th = t * c.num_heads, d = c.hidden_size, latent = c.kv_lora_rank;
   x = memory.AllocFloats(t * d);
   normed = memory.AllocFloats(t * d);
@@ -49,7 +49,9 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
   values = memory.AllocFloats(th * c.v_dim);
   value_planes = memory.AllocPlanes(t, c.num_heads * c.v_dim);
 
-  selection.max_keys = lists_all ? context_tokens : c.index_num_heads > 0 ? c.index_topk : 0;
+  selection.max_keys = mode == AttentionMode::kFullList ? context_tokens
+                       : c.index_num_heads > 0          ? c.index_topk
+                                                        : 0;
   selection.counts = memory.AllocInts(t);
   if (c.index_num_heads > 0) {
     const int64_t rows = t * c.index_num_heads, dim = c.index_head_dim;

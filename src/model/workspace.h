@@ -2,19 +2,20 @@
 // heads, L latent, k experts a token.
 #pragma once
 
+#include "model/attention_mode.h"
 #include "model/config.h"
 #include "ops/ops.h"
 
 namespace hillstar {
 
 // Bytes that a workspace takes for steps of at most max_tokens tokens of sequences of at most
-// context_tokens. lists_all: lists hold a whole context.
+// context_tokens.
 uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
-                        bool lists_all);
+                        AttentionMode mode);
 
 struct Workspace {
   Workspace(const ModelConfig& config, WorkspaceMemory& memory, int64_t max_tokens,
-            int64_t context_tokens, bool lists_all);
+            int64_t context_tokens, AttentionMode mode);
 
   float* x = nullptr;       // [T, D] residual stream
   float* normed = nullptr;  // [T, D]

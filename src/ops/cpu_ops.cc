@@ -228,16 +228,6 @@ void CpuOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
   ForRows(pool_, rows, [&](int64_t r, int) { kernels_.add_row(x + r * n, y + r * n, n); });
 }
 
-bool CpuOps::StorePart(const KvRowPart& part, const float* x, uint8_t* row) {
-  float* scale = reinterpret_cast<float*>(row + part.scale_at);
-  if (part.format == PartFormat::kE4m3) {
-    return kernels_.encode_e4m3({x, part.num_values, part.padded, row + part.at, scale});
-  }
-  int8_t* hi = reinterpret_cast<int8_t*>(row + part.at);
-  int8_t* lo = part.format == PartFormat::kTwoPlanes ? hi + part.padded : nullptr;
-  return kernels_.quantise_row({x, part.num_values, part.padded, hi, lo, scale});
-}
-
 void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
                            float eps, const KvRowLayout& layout, TokenPages pages) {
   const int64_t width = layout.latent + layout.rope;
@@ -248,8 +238,8 @@ void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float*
     uint8_t* row = pages[size_t(t)].row(layout, step.positions[t]);
     bool finite = kernels_.rms_norm({in, norm_weight, nullptr, latent, layout.latent, eps});
     kernels_.rope({in + layout.latent, step.cos(t), step.sin(t), step.half_rope, rope});
-    finite = StorePart(layout.latent_part(), latent, row) && finite;
-    finite = StorePart(layout.rope_part(), rope, row) && finite;
+    finite = StoreRowPart(kernels_, layout.latent_part(), latent, row) && finite;
+    finite = StoreRowPart(kernels_, layout.rope_part(), rope, row) && finite;
     if (!finite) NoteBad(t);
   });
 }

@@ -78,8 +78,6 @@ class CpuOps : public Ops {
   // Prepare took.
   uint8_t* Scratch(int worker, size_t num_bytes);
   void NoteBad(int64_t token);
-  // Writes the values of one part of a KV row. False if one is not finite.
-  bool StorePart(const KvRowPart& part, const float* x, uint8_t* row);
   // Cuts the panels of some layers into pieces and runs the kernel on each.
   template <typename Slice>
   void RunPanels(std::span<const Slice> layers, void (*kernel)(const Slice&));

@@ -59,4 +59,14 @@ const CpuKernels& ChooseKernels(std::string_view level) {
                     : "--simd '" + std::string(level) + "' is none of auto, " + names);
 }
 
+bool StoreRowPart(const CpuKernels& kernels, const KvRowPart& part, const float* x, uint8_t* row) {
+  float* scale = reinterpret_cast<float*>(row + part.scale_at);
+  if (part.format == PartFormat::kE4m3) {
+    return kernels.encode_e4m3({x, part.num_values, part.padded, row + part.at, scale});
+  }
+  int8_t* hi = reinterpret_cast<int8_t*>(row + part.at);
+  int8_t* lo = part.format == PartFormat::kTwoPlanes ? hi + part.padded : nullptr;
+  return kernels.quantise_row({x, part.num_values, part.padded, hi, lo, scale});
+}
+
 }  // namespace hillstar

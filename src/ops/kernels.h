@@ -69,4 +69,7 @@ std::vector<const CpuKernels*> AvailableKernels();
 // processor or build lacks.
 const CpuKernels& ChooseKernels(std::string_view level);
 
+// Writes the values f32 [part.num_values] of one part of a KV row. False if one is not finite.
+bool StoreRowPart(const CpuKernels& kernels, const KvRowPart& part, const float* x, uint8_t* row);
+
 }  // namespace hillstar

@@ -9,10 +9,12 @@ namespace hillstar {
 
 // score[k] = sum over heads h (ascending, by fma from 0) of w[h] * max(v, 0), then + 0.0, with
 // v = float(PlaneProduct(q, key)) * (q_scale[h] * key_scale).
-//   q_hi, q_lo: int8 [heads, dim], q_lo not read where keys have one plane; q_scale: f32 [heads],
-//   already / 256 / sqrt(dim) w: f32 [heads], already / sqrt(heads) keys: panels of the pages;
-//   scores: f32, written for the whole panels [first_panel, first_panel + num_panels) at scores[16
-//   * panel]
+//   q_hi, q_lo: int8 [heads, dim], q_lo not read where keys have one plane
+//   q_scale: f32 [heads], already / 256 / sqrt(dim)
+//   w: f32 [heads], already / sqrt(heads)
+//   keys: panels of the pages
+//   scores: f32, written for the whole panels [first_panel, first_panel + num_panels) at
+//     scores[16 * panel]
 // REQUIRES: dim % 16 == 0, dim <= 512. Synchronous, no allocation.
 // Numerics: docs/numerics.md, "Indexer". Source: DeepSeek-V3.2 report, section 2 (lightning
 // indexer), with GLM-5.2's scaling.

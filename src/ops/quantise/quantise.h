@@ -4,9 +4,8 @@
 //   / 256): f32 [groups], sum of 256 * hi + lo: int32 [groups]; padding becomes zero.
 // QuantiseRow: one scale for all. x: f32 [n] -> hi, lo: int8 [padded], *scale = amax / 127. Without
 //   lo the row has the high plane only.
-// EncodeE4m3: e4m3 codes with one scale. x: f32 [n] -> codes [padded], *scale = amax / 112, which
-// is
-//   that of the codes' integers (numerics/e4m3.h).
+// EncodeE4m3: e4m3 codes with one scale. x: f32 [n] -> codes [padded], *scale = amax / 112, that
+//   of the codes' integers (numerics/e4m3.h).
 // All return false (planes, codes and scale zero) if a value is not finite. Synchronous, no
 // allocation. Numerics: docs/numerics.md, "Two planes" and "KV rows".
 #pragma once
