@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,11 +32,14 @@ struct EngineOptions {
                                 // pocket (experts w4, the rest w8)
   std::string attention = "auto";  // auto, dense, sparse, full-list: AttentionMode
   int64_t max_sequences = 1;       // that take part in one step, at most 512
-  uint64_t kv_bytes = 0;           // pages of all sequences; 0: as kv_tokens says
-  int64_t kv_tokens = 0;           // likewise in tokens; 0: context_tokens
+  uint64_t kv_bytes = 0;           // pages of all sequences; 0: what kv_tokens, a context need
+  int64_t kv_tokens = 0;           // of all sequences that are there at once; 0: context_tokens
   std::string kv_format = "q15";   // of latent KV rows: q15, q8, fp8
-  bool load_mtp = true;            // load the MTP layer where the model has one
-  bool for_chat = false;           // refuse a model that its own chat template cannot talk to
+  // Of all buffers in bytes; what would exceed it is refused as if the system had no more. The
+  // check of the plan does not know of it.
+  uint64_t memory_limit = std::numeric_limits<uint64_t>::max();
+  bool load_mtp = true;   // load the MTP layer where the model has one
+  bool for_chat = false;  // refuse a model that its own chat template cannot talk to
 };
 
 // Progress of a long operation: bytes done and in all. May be empty.

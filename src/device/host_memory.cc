@@ -96,7 +96,9 @@ uint64_t MemoryBudget::used() const {
 HostBuffer::HostBuffer(MemoryBudget& budget, MemoryTag tag, size_t num_bytes)
     : budget_(&budget), tag_(tag), size_(num_bytes) {
   if (num_bytes == 0) return;
-  void* p = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* p = budget.HasRoom(num_bytes) ? mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                      : MAP_FAILED;
   if (p == MAP_FAILED) {
     const bool is_small = num_bytes < 1'000'000'000;
     throw Error(ErrorCode::kBudget,

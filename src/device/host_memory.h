@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -28,13 +29,18 @@ uint64_t GroupAvailableBytes(std::string_view max, std::string_view current, std
 
 class MemoryBudget {
  public:
+  // Buffers of more than `limit` bytes together are refused as if the system had no more.
+  explicit MemoryBudget(uint64_t limit = std::numeric_limits<uint64_t>::max()) : limit_(limit) {}
+
   uint64_t used(MemoryTag tag) const { return used_[size_t(tag)].load(); }
   uint64_t used() const;
 
  private:
   friend class HostBuffer;
+  bool HasRoom(uint64_t bytes) const { return used() <= limit_ && bytes <= limit_ - used(); }
   void Add(MemoryTag tag, uint64_t bytes) { used_[size_t(tag)] += bytes; }
   void Remove(MemoryTag tag, uint64_t bytes) { used_[size_t(tag)] -= bytes; }
+  const uint64_t limit_;
   std::array<std::atomic<uint64_t>, kNumMemoryTags> used_{};
 };
 
@@ -42,7 +48,7 @@ class MemoryBudget {
 class HostBuffer {
  public:
   HostBuffer() = default;
-  // Errors: kBudget if the system has no such memory left, with tag and size.
+  // Errors: kBudget if the system has no such memory left, or the budget, with tag and size.
   HostBuffer(MemoryBudget& budget, MemoryTag tag, size_t num_bytes);
   ~HostBuffer() { Release(); }
   HostBuffer(HostBuffer&& other) noexcept { Swap(other); }

@@ -45,7 +45,10 @@ ContinuousBatch::ContinuousBatch(Engine& engine, Options options)
   limits_.page_tokens = kPageTokens;
 }
 
-ContinuousBatch::~ContinuousBatch() = default;
+ContinuousBatch::~ContinuousBatch() {
+  TakeNew();
+  while (!live_.empty()) End(*live_.begin()->second, {.reason = FinishReason::kCancelled});
+}
 
 int64_t ContinuousBatch::Submit(BatchRequest request) {
   const int64_t prompt = int64_t(request.prompt_ids.size());
@@ -87,6 +90,7 @@ bool ContinuousBatch::Step() {
   EndCancelled();
   if (live_.empty()) return false;
   const StepPlan plan = Plan();
+  if (plan == StepPlan{}) EndForLackOfPages();
   for (int64_t id : plan.pause) Pause(entry(id));
   for (int64_t id : plan.resume) Enter(entry(id));
   for (int64_t id : plan.admit) Enter(entry(id));
@@ -126,8 +130,20 @@ StepPlan ContinuousBatch::Plan() const {
     sequences.push_back(s);
   }
   SchedulerLimits limits = limits_;
-  limits.available_pages = engine_.kv_use().available_pages;
+  const KvUse use = engine_.kv_use();
+  limits.available_pages = use.available_pages;
+  limits.total_pages = use.total_pages;
   return PlanStep(sequences, limits);
+}
+
+// Nothing can go on, since there are fewer pages than when the requests were taken.
+void ContinuousBatch::EndForLackOfPages() {
+  Entry& oldest = *live_.begin()->second;
+  End(oldest,
+      {.error = Error(ErrorCode::kBudget,
+                      fmt::format("{} tokens do not fit the KV cache, which the system gave "
+                                  "memory for {} pages of {} tokens",
+                                  oldest.num_known(), engine_.kv_use().total_pages, kPageTokens))});
 }
 
 // Parks the pages in a file: reading them back is many times faster than computing them again.

@@ -33,7 +33,8 @@ struct BatchRequest {
   std::vector<int32_t> prompt_ids;
   SamplingParams sampling;
   int64_t max_tokens = 0;
-  std::vector<int32_t> end_ids;                 // any of them ends the answer and is not handed out
+  std::vector<int32_t> end_ids;  // any of them ends the answer and is not handed out
+  // Neither may throw.
   std::function<bool(int32_t id)> on_token;     // false ends the answer as if cancelled
   std::function<void(const BatchEnd&)> on_end;  // once, last
 };
@@ -52,6 +53,7 @@ class ContinuousBatch {
 
   // `engine` outlives the object, which is the only one to use it meanwhile.
   ContinuousBatch(Engine& engine, Options options);
+  // Requests that have not ended end as cancelled. REQUIRES that no other thread calls any more.
   ~ContinuousBatch();
 
   // Checks the request and puts it in line; returns its number. Errors: kBadRequest as Generate's;
@@ -60,7 +62,8 @@ class ContinuousBatch {
   // Ends a request between two layers; one that has ended already is left alone.
   void Cancel(int64_t id);
 
-  // Computes one step. False, and nothing done, if there is no request.
+  // Computes one step. False, and nothing done, if there is no request. Never fails: what goes
+  // wrong ends the requests that it concerns, with the error.
   bool Step();
   // Waits until there is a request, or until the time is up.
   void WaitForRequest(std::chrono::milliseconds at_most);
@@ -75,6 +78,7 @@ class ContinuousBatch {
   void TakeNew();
   void EndCancelled();
   StepPlan Plan() const;
+  void EndForLackOfPages();
   void Pause(Entry& entry);
   void Enter(Entry& entry);
   void Compute(std::span<const StepPlan::Share> shares);

@@ -17,7 +17,7 @@ class ContinuousBatchTest : public testing::Test {
  protected:
   // Pages beyond what a context needs, and a context of five pages.
   void Open(int64_t extra_pages, int64_t max_sequences = 16) {
-    EngineOptions options;
+    EngineOptions& options = options_;
     options.model = std::string(HILLSTAR_SOURCE_DIR) + "/models/pocket";
     options.num_threads = 2;
     options.context_tokens = kContext;
@@ -62,49 +62,44 @@ class ContinuousBatchTest : public testing::Test {
 
   static constexpr int64_t kContext = 320;
   static constexpr SamplingParams kSampling{.temperature = 0.8f, .top_p = 0.9f, .seed = 5};
+  EngineOptions options_;
   std::unique_ptr<Engine> engine_;
 };
 
 // Each request alone, then all together with ever fewer pages, paused ones parked or computed anew.
 TEST_F(ContinuousBatchTest, EveryAnswerIsTheOneThatItGetsAlone) {
   Open(100);
-  constexpr int kRequests = 7;
+  constexpr int kRequests = 5;
   // Short prompts and answers that grow far beyond the head room, or long prompts.
   const auto length = [](int i) { return int64_t(i % 3 == 2 ? 190 : 1 + (i * 53) % 60); };
-  const auto room = [](int i) { return int64_t(i % 3 == 2 ? 20 : 150 + (i * 31) % 90); };
+  const auto room = [](int i) { return int64_t(i % 3 == 2 ? 20 : 150 + (i * 31) % 60); };
   std::vector<std::vector<int32_t>> want;
   for (int i = 0; i < kRequests; ++i) want.push_back(Alone(Prompt(i, length(i)), room(i)));
-  const std::string folder = testing::TempDir();
-  for (const int64_t extra : {100, 0}) {
-    Open(extra);
-    for (const std::string& park : {std::string(), folder}) {
-      for (const int64_t mixed : {int64_t{1}, int64_t{64}}) {
-        ContinuousBatch batch(*engine_, {mixed, park});
-        std::vector<Answer> answers(kRequests);
-        for (int i = 0; i < kRequests; ++i) {
-          batch.Submit(RequestFor(Prompt(i, length(i)), room(i), &answers[size_t(i)]));
-          if (i % 3 == 0) batch.Step();
-        }
-        while (batch.Step()) {
-        }
-        for (int i = 0; i < kRequests; ++i) {
-          EXPECT_EQ(answers[size_t(i)].ids, want[size_t(i)]) << i << ", " << extra << " pages more";
-          ASSERT_TRUE(answers[size_t(i)].end);
-          EXPECT_EQ(answers[size_t(i)].end->reason, FinishReason::kLength);
-        }
-        if (extra == 0) {
-          EXPECT_GT(batch.counts().pauses, 0);
-        }
-        if (extra == 0 && !park.empty()) {
-          EXPECT_GT(batch.counts().parked_pages, 0);
-        }
-        if (extra == 100) {
-          EXPECT_EQ(batch.counts().pauses, 0);
-        }
-        EXPECT_EQ(batch.num_requests(), 0);
-        EXPECT_EQ(engine_->kv_use().available_pages, engine_->kv_use().total_pages);
-      }
+  struct Case {
+    int64_t extra_pages, mixed_prompt_tokens;
+    std::string park_folder;
+  };
+  for (const Case& c : {Case{100, 1, ""}, Case{100, 64, ""}, Case{0, 1, ""}, Case{0, 64, ""},
+                        Case{0, 64, testing::TempDir()}}) {
+    Open(c.extra_pages);
+    ContinuousBatch batch(*engine_, {c.mixed_prompt_tokens, c.park_folder});
+    std::vector<Answer> answers(kRequests);
+    for (int i = 0; i < kRequests; ++i) {
+      batch.Submit(RequestFor(Prompt(i, length(i)), room(i), &answers[size_t(i)]));
+      if (i % 3 == 0) batch.Step();
     }
+    while (batch.Step()) {
+    }
+    for (int i = 0; i < kRequests; ++i) {
+      EXPECT_EQ(answers[size_t(i)].ids, want[size_t(i)])
+          << i << ", " << c.extra_pages << " pages more";
+      ASSERT_TRUE(answers[size_t(i)].end);
+      EXPECT_EQ(answers[size_t(i)].end->reason, FinishReason::kLength);
+    }
+    EXPECT_EQ(batch.counts().pauses > 0, c.extra_pages == 0);
+    EXPECT_EQ(batch.counts().parked_pages > 0, !c.park_folder.empty());
+    EXPECT_EQ(batch.num_requests(), 0);
+    EXPECT_EQ(engine_->kv_use().available_pages, engine_->kv_use().total_pages);
   }
 }
 
@@ -200,6 +195,54 @@ TEST_F(ContinuousBatchTest, AFolderThatTakesNoPagesCostsTimeOnly) {
   }
   for (int i = 0; i < 2; ++i) EXPECT_EQ(answers[i].ids, want[i]);
   EXPECT_GT(batch.counts().recomputed_tokens, 0);
+}
+
+// The system has memory for fewer pages than planned: requests wait for one another, and one that
+// could never go on ends with a sentence.
+TEST_F(ContinuousBatchTest, MemoryThatEndsEarlyEndsNoOtherRequest) {
+  Open(100);
+  constexpr int kShort = 6;
+  std::vector<std::vector<int32_t>> want;
+  for (int i = 0; i < kShort; ++i) want.push_back(Alone(Prompt(i, 100), 20));
+  options_.context_tokens = 2000;
+  engine_ = Engine::Open(options_);
+  const MemoryPlan plan = engine_->memory();
+  const int64_t planned = engine_->kv_use().total_pages;
+  // Buffers take a little less than the plan's parts, and pages come in slabs of 2 MB.
+  options_.memory_limit = plan.dense_weights + plan.experts + plan.workspace + (4 << 20);
+  engine_ = Engine::Open(options_);
+  ContinuousBatch batch(*engine_, {});
+  std::vector<Answer> answers(kShort + 1);
+  batch.Submit(RequestFor(Prompt(kShort, 200), 1000, &answers[kShort]));
+  for (int i = 0; i < kShort; ++i) {
+    batch.Submit(RequestFor(Prompt(i, 100), 20, &answers[size_t(i)]));
+  }
+  while (batch.Step()) {
+  }
+  ASSERT_LT(engine_->kv_use().total_pages, planned);
+  for (int i = 0; i < kShort; ++i) {
+    ASSERT_TRUE(answers[size_t(i)].end);
+    EXPECT_EQ(answers[size_t(i)].ids, want[size_t(i)]) << i;
+  }
+  ASSERT_TRUE(answers[kShort].end && answers[kShort].end->error);
+  EXPECT_EQ(answers[kShort].end->error->code(), ErrorCode::kBudget);
+  EXPECT_EQ(engine_->kv_use().available_pages, engine_->kv_use().total_pages);
+}
+
+TEST_F(ContinuousBatchTest, WhatHasNotEndedEndsWithTheBatch) {
+  Open(4);
+  Answer running, waiting;
+  {
+    ContinuousBatch batch(*engine_, {});
+    batch.Submit(RequestFor(Prompt(1, 30), 20, &running));
+    batch.Step();
+    batch.Submit(RequestFor(Prompt(2, 30), 20, &waiting));
+  }
+  for (const Answer* answer : {&running, &waiting}) {
+    ASSERT_TRUE(answer->end);
+    EXPECT_EQ(answer->end->reason, FinishReason::kCancelled);
+  }
+  EXPECT_EQ(engine_->kv_use().available_pages, engine_->kv_use().total_pages);
 }
 
 // Threads submit and cancel while one thread steps; what is not cancelled is answered.

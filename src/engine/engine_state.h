@@ -12,7 +12,7 @@
 namespace hillstar {
 
 struct EngineState {
-  explicit EngineState(const EngineOptions& o) : options(o) {}
+  explicit EngineState(const EngineOptions& o) : options(o), budget(o.memory_limit) {}
 
   EngineOptions options;
   MemoryBudget budget;

@@ -7,14 +7,16 @@
 namespace hillstar {
 
 PageId KvCache::Take() {
-  if (pool_.num_free() == 0) {
-    if (index_.num_unused() == 0) {
-      throw Error(ErrorCode::kBudget,
-                  fmt::format("all {} pages of the KV cache, {} tokens, are in use (--kv-memory)",
-                              pool_.max_pages(), pool_.max_pages() * kPageTokens));
-    }
-    pool_.Release(index_.Evict());
+  if (pool_.num_free() > 0) {
+    const PageId page = pool_.Take();
+    if (page >= 0) return page;
   }
+  if (index_.num_unused() == 0) {
+    throw Error(ErrorCode::kBudget,
+                fmt::format("all {} pages of the KV cache, {} tokens, are in use (--kv-memory)",
+                            pool_.max_pages(), pool_.max_pages() * kPageTokens));
+  }
+  pool_.Release(index_.Evict());
   return pool_.Take();
 }
 
@@ -40,6 +42,14 @@ PageId KvCache::TakeCopy(PageId from) {
   pool_.CopyPage(from, page);
   Release(from);
   return page;
+}
+
+// Pages behind it in the index are held by nobody who does not hold it too, and would be available.
+bool KvCache::MakeOwn(PageId page) {
+  if (num_available() > 0 || num_holders(page) > 1) return false;
+  index_.Remove(index_.NodeOf(page));
+  pool_.Release(page);
+  return true;
 }
 
 void KvCache::AddReference(PageId page) {

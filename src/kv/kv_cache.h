@@ -32,6 +32,9 @@ class KvCache {
   void ReleaseAll(std::span<const PageId> pages);
   // True if nobody else, the index included, refers to the page: its rows may be written.
   bool IsOwn(PageId page) const { return pool_.num_references(page) == 1; }
+  // Makes a page one's own by taking it out of the prefix index, where no page is left for a copy.
+  // False, and nothing done, where there is one, or where another sequence holds the page.
+  bool MakeOwn(PageId page);
   // Sequences that hold the page.
   int64_t num_holders(PageId page) const {
     return pool_.num_references(page) - int64_t(index_.NodeOf(page) != PrefixIndex::kNone);

@@ -250,6 +250,53 @@ TEST_F(KvCacheTest, AnAdoptedPageDoesNotEvictItselfForItsCopy) {
   EXPECT_TRUE(Holds(kv, ids, 64 * 15));
 }
 
+TEST_F(KvCacheTest, WhereNoPageIsLeftForACopyAPageIsWrittenByItsOnlyHolder) {
+  const std::vector<int32_t> ids = Text(1, 64 * 16);
+  SequenceKv kv(cache_);
+  Compute(kv, ids, 0);
+  kv.Truncate(64 * 16 - 10);
+  std::vector<int32_t> other = ids;
+  for (size_t i = ids.size() - 10; i < ids.size(); ++i) other[i] = 5;
+  Compute(kv, other, 64 * 16 - 10);
+  EXPECT_TRUE(Holds(kv, other, 64 * 16));
+  EXPECT_EQ(cache_.index().num_nodes(), 16);
+  // Held by another sequence too, it cannot be written.
+  SequenceKv second(cache_);
+  EXPECT_EQ(second.Adopt(other, 0), 64 * 16);
+  second.Truncate(64 * 16 - 10);
+  EXPECT_THROW(second.Prepare(64 * 16 - 10, 64 * 16), Error);
+  EXPECT_TRUE(Holds(kv, other, 64 * 16));
+}
+
+TEST(KvCacheMemory, PagesThatTheSystemHasNoMemoryForAreNoPages) {
+  const KvShape shape = SmallShape();
+  // Slabs of 2 MB: of the planned pages of some 15 KB there are the first slab's.
+  const int64_t planned = 1000;
+  MemoryBudget unlimited;
+  KvCache whole(shape, unlimited, planned, 0);
+  (void)whole.Take();
+  MemoryBudget budget(unlimited.used() + 100);
+  KvCache cache(shape, budget, planned, 0);
+  std::vector<int32_t> ids = Text(1, 100);
+  std::vector<std::unique_ptr<SequenceKv>> live;
+  EXPECT_THROW(
+      {
+        for (int i = 0; i < planned; ++i) {
+          live.push_back(std::make_unique<SequenceKv>(cache));
+          live.back()->Prepare(0, 1);
+        }
+      },
+      Error);
+  EXPECT_GT(cache.pool().max_pages(), 10);
+  EXPECT_LT(cache.pool().max_pages(), planned);
+  EXPECT_EQ(cache.num_available(), 0);
+  live.erase(live.begin(), live.begin() + 3);
+  EXPECT_EQ(cache.num_available(), 3);
+  SequenceKv kv(cache);
+  kv.Prepare(0, 3 * 64);
+  EXPECT_EQ(cache.num_available(), 0);
+}
+
 // Sequences that grow, diverge, go back and end at random, over texts with common beginnings, in a
 // cache that is always short of pages. Every sequence must always hold its own rows.
 TEST_F(KvCacheTest, ManySequencesAtRandom) {
@@ -322,21 +369,32 @@ TEST(KvCacheBudget, FiveHundredAndTwelveSequences) {
   EXPECT_EQ(cache.num_available(), pages);
 }
 
+// With every page under one hash, the comparison of tokens and parents alone decides.
 TEST(PrefixIndexTest, ACollisionOfHashesIsNoHit) {
-  // All nodes hash alike only if their parents and tokens do; what decides is the comparison, so a
-  // chain under another parent is another chain.
-  PrefixIndex index(1);
+  PrefixIndex index(1, [](std::span<const int32_t>, uint64_t) { return uint64_t{7}; });
   const std::vector<int32_t> a(64, 1), b(64, 2);
   const auto under_root = index.Insert(PrefixIndex::kRoot, a, 0);
+  EXPECT_EQ(index.Find(PrefixIndex::kRoot, b), PrefixIndex::kNone);
   const auto child = index.Insert(under_root, b, 1);
+  const auto sibling = index.Insert(PrefixIndex::kRoot, b, 2);
+  EXPECT_EQ(index.Find(PrefixIndex::kRoot, a), under_root);
+  EXPECT_EQ(index.Find(PrefixIndex::kRoot, b), sibling);
+  EXPECT_EQ(index.Find(under_root, b), child);
+  EXPECT_EQ(index.Find(under_root, a), PrefixIndex::kNone);
+  EXPECT_EQ(index.Find(child, b), PrefixIndex::kNone);
+  index.Remove(sibling);
   EXPECT_EQ(index.Find(PrefixIndex::kRoot, b), PrefixIndex::kNone);
   EXPECT_EQ(index.Find(under_root, b), child);
-  EXPECT_EQ(index.Find(child, b), PrefixIndex::kNone);
-  std::vector<int32_t> nearly = a;
+}
+
+TEST(PrefixIndexTest, APartOfAPageIsFoundByItsTokens) {
+  PrefixIndex index(1);
+  const auto node = index.Insert(PrefixIndex::kRoot, std::vector<int32_t>(64, 1), 0);
+  std::vector<int32_t> nearly(64, 1);
   nearly[63] = 9;
   EXPECT_EQ(index.Find(PrefixIndex::kRoot, nearly), PrefixIndex::kNone);
   const PrefixIndex::Partial partial = index.FindPartial(PrefixIndex::kRoot, nearly);
-  EXPECT_EQ(partial.node, under_root);
+  EXPECT_EQ(partial.node, node);
   EXPECT_EQ(partial.num_tokens, 63);
 }
 

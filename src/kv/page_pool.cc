@@ -1,9 +1,13 @@
 #include "kv/page_pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/check.h"
+#include "core/log.h"
+#include "hillstar/error.h"
 
 namespace hillstar {
 
@@ -37,7 +41,11 @@ uint64_t PagePool::IndexBytes(const KvShape& shape, int64_t num_pages, int64_t m
 }
 
 PagePool::PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages)
-    : shape_(shape), budget_(budget), max_pages_(max_pages), references_(size_t(max_pages)) {
+    : shape_(shape),
+      budget_(budget),
+      planned_pages_(max_pages),
+      max_pages_(max_pages),
+      references_(size_t(max_pages)) {
   CHECK(max_pages >= 1);
   latent_memory_.reserve(size_t(max_pages));  // page tables point to the first
   index_memory_.reserve(size_t(max_pages));
@@ -50,10 +58,19 @@ PagePool::PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages
 
 void PagePool::AddSlab(MemoryTag tag, int64_t page_bytes, std::vector<uint8_t*>* memory) {
   const int64_t num_pages =
-      std::min(PagesPerSlab(page_bytes, max_pages_), max_pages_ - int64_t(memory->size()));
+      std::min(PagesPerSlab(page_bytes, planned_pages_), planned_pages_ - int64_t(memory->size()));
   slabs_.emplace_back(budget_, tag, size_t(num_pages * page_bytes));
   for (int64_t i = 0; i < num_pages; ++i) {
     memory->push_back(slabs_.back().data() + i * page_bytes);
+  }
+}
+
+void PagePool::Grow() {
+  if (size_t(num_allocated_) == latent_memory_.size()) {
+    AddSlab(MemoryTag::kLatentKv, shape_.latent_page_bytes(), &latent_memory_);
+  }
+  if (size_t(num_allocated_) == index_memory_.size()) {
+    AddSlab(MemoryTag::kIndexKeys, shape_.index_page_bytes(), &index_memory_);
   }
 }
 
@@ -64,11 +81,13 @@ PageId PagePool::Take() {
     page = free_.back();
     free_.pop_back();
   } else {
-    if (size_t(page) == latent_memory_.size()) {
-      AddSlab(MemoryTag::kLatentKv, shape_.latent_page_bytes(), &latent_memory_);
-    }
-    if (size_t(page) == index_memory_.size()) {
-      AddSlab(MemoryTag::kIndexKeys, shape_.index_page_bytes(), &index_memory_);
+    try {
+      Grow();
+    } catch (const Error& error) {
+      LogWarn(fmt::format("the KV cache stays at {} of {} pages: {}", num_allocated_,
+                          planned_pages_, error.what()));
+      max_pages_ = num_allocated_;
+      return -1;
     }
     ++num_allocated_;
   }

@@ -18,6 +18,7 @@ class PagePool {
   PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages);
 
   const KvShape& shape() const { return shape_; }
+  // Less than what it was made with once the system had no memory for more.
   int64_t max_pages() const { return max_pages_; }
   // Pages that nobody refers to, whether their memory was ever taken or not.
   int64_t num_free() const { return max_pages_ - num_used_; }
@@ -27,8 +28,8 @@ class PagePool {
   static uint64_t LatentBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages);
   static uint64_t IndexBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages);
 
-  // A free page with one reference; its rows hold what the last user left.
-  // Errors: kBudget if the system has no memory. REQUIRES num_free() > 0.
+  // A free page with one reference; its rows hold what the last user left. -1 if the system has no
+  // memory for it: from then on the pages that have memory are all. REQUIRES num_free() > 0.
   PageId Take();
   void AddReference(PageId page);
   // The page is free once its last reference is gone.
@@ -54,19 +55,22 @@ class PagePool {
   }
 
  private:
-  // Memory for more pages of one kind.
+  // Makes page num_allocated_ have memory. Errors: kBudget.
+  void Grow();
+  // Memory for more pages of one kind. Errors: kBudget.
   void AddSlab(MemoryTag tag, int64_t page_bytes, std::vector<uint8_t*>* memory);
 
   const KvShape shape_;
   MemoryBudget& budget_;
-  const int64_t max_pages_;
+  const int64_t planned_pages_;  // sizes of slabs follow from it
+  int64_t max_pages_;
   int64_t num_used_ = 0;
   std::vector<HostBuffer> slabs_;
   std::vector<uint8_t*> latent_memory_;  // of each page that has memory; room for max_pages
   std::vector<uint8_t*> index_memory_;   // likewise
   int64_t num_allocated_ = 0;            // pages that were ever in use
   std::vector<int64_t> index_offset_;    // [layer] in a page's index keys
-  std::vector<int32_t> references_;      // [max_pages]
+  std::vector<int32_t> references_;      // [planned_pages]
   std::vector<PageId> free_;             // with memory
 };
 

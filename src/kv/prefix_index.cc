@@ -8,10 +8,16 @@
 
 namespace hillstar {
 
-PrefixIndex::PrefixIndex(uint64_t identity) : nodes_(1) { nodes_[kRoot].hash = identity; }
+uint64_t PrefixIndex::HashTokens(std::span<const int32_t> tokens, uint64_t seed) {
+  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), seed);
+}
+
+PrefixIndex::PrefixIndex(uint64_t identity, HashFn hash) : hash_(hash), nodes_(1) {
+  nodes_[kRoot].hash = identity;
+}
 
 uint64_t PrefixIndex::HashBelow(NodeId parent, std::span<const int32_t> tokens) const {
-  return XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), nodes_[size_t(parent)].hash);
+  return hash_(tokens, nodes_[size_t(parent)].hash);
 }
 
 PrefixIndex::NodeId PrefixIndex::Find(NodeId parent, std::span<const int32_t> tokens) const {
@@ -77,6 +83,11 @@ PageId PrefixIndex::Evict() {
   CHECK(!unused_.empty());
   const NodeId id = std::get<NodeId>(*unused_.begin());
   unused_.erase(unused_.begin());
+  Remove(id);
+  return nodes_[size_t(id)].page;
+}
+
+void PrefixIndex::Remove(NodeId id) {
   Node& node = nodes_[size_t(id)];
   CHECK(node.children.empty());
   std::erase(nodes_[size_t(node.parent)].children, id);
@@ -85,7 +96,6 @@ PageId PrefixIndex::Evict() {
   by_page_.erase(node.page);
   free_nodes_.push_back(id);
   --num_nodes_;
-  return node.page;
 }
 
 }  // namespace hillstar

@@ -23,7 +23,11 @@ class PrefixIndex {
   static constexpr NodeId kRoot = 0;  // before the first page
   static constexpr NodeId kNone = -1;
 
-  explicit PrefixIndex(uint64_t identity);
+  // Of a page's tokens, behind a page whose hash is `seed`.
+  using HashFn = uint64_t (*)(std::span<const int32_t> tokens, uint64_t seed);
+  static uint64_t HashTokens(std::span<const int32_t> tokens, uint64_t seed);
+
+  explicit PrefixIndex(uint64_t identity, HashFn hash = HashTokens);
 
   // The page of exactly these 64 tokens below `parent`, or kNone.
   NodeId Find(NodeId parent, std::span<const int32_t> tokens) const;
@@ -49,6 +53,8 @@ class PrefixIndex {
   int64_t num_unused() const { return int64_t(unused_.size()); }
   // Takes the next one out of the index and returns its page. REQUIRES num_unused() > 0.
   PageId Evict();
+  // Takes a node in use out of the index. REQUIRES that it has no children.
+  void Remove(NodeId node);
 
  private:
   struct Node {
@@ -68,6 +74,7 @@ class PrefixIndex {
   }
   uint64_t HashBelow(NodeId parent, std::span<const int32_t> tokens) const;
 
+  const HashFn hash_;
   std::vector<Node> nodes_;
   std::vector<NodeId> free_nodes_;
   int64_t num_nodes_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "hillstar/error.h"
 
 namespace hillstar {
 
@@ -20,7 +21,11 @@ int64_t SequenceKv::Adopt(std::span<const int32_t> ids, int64_t num_held) {
   pages_ = std::move(chain.pages);
   nodes_ = std::move(chain.nodes);
   if (partial.num_tokens == 0 || !cache_.CanCopy(partial.page)) return full;
-  pages_.push_back(cache_.TakeCopy(partial.page));
+  try {
+    pages_.push_back(cache_.TakeCopy(partial.page));
+  } catch (const Error&) {
+    return full;  // the system has no memory; these rows can be computed
+  }
   return full + partial.num_tokens;
 }
 
@@ -34,10 +39,10 @@ int64_t SequenceKv::num_shared() const {
 void SequenceKv::Prepare(int64_t first, int64_t end) {
   CHECK(first <= num_pages() * kPageTokens);
   const int64_t first_page = first / kPageTokens;
-  if (int64_t(nodes_.size()) > first_page) nodes_.resize(size_t(first_page));
+  CHECK(int64_t(nodes_.size()) <= first_page);
   for (int64_t i = first_page; i < std::min(num_pages(), KvShape::PagesOf(end)); ++i) {
     PageId& page = pages_[size_t(i)];
-    if (cache_.IsOwn(page)) continue;
+    if (cache_.IsOwn(page) || cache_.MakeOwn(page)) continue;
     const PageId copy = cache_.TakeCopy(page);
     cache_.Release(page);
     page = copy;
