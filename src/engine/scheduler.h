@@ -31,7 +31,8 @@
 //    CheckAdmissible has seen to it that it can go on alone. A plan that pauses lets nobody enter,
 //    and by the head room of rule 4 none of the page_tokens plans after an entry pauses anybody.
 // 6. A plan computes at least one token as long as there are sequences, provided that pages are
-//    held by running sequences and the prefix index only. So every sequence ends.
+//    held by running sequences and the prefix index only; where num_shared_pages says too much, it
+//    computes or pauses. So every sequence ends.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +64,7 @@ struct ScheduledSequence {
   int64_t num_pages = 0;  // in its page table; 0 unless running
   // Of those pages, or of those that it will take over on entering, the ones that an older running
   // sequence holds too: pausing does not give them back, entering does not take them. Counting
-  // pages that only a younger one holds pauses too many at worst.
+  // pages that only a younger one holds says too much, which pauses too many at worst.
   int64_t num_shared_pages = 0;
   int64_t last_step = 0;  // number of the latest step that computed tokens of it; 0: none
 };
