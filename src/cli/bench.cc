@@ -4,19 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 
+#include "core/stopwatch.h"
 #include "engine/sampler.h"
 #include "model/config.h"
 
 namespace hillstar {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // `beside` has a value before each rate and one after the last, or none.
 BenchRow RowOf(bool is_prefill, int64_t num_tokens, int64_t context_tokens,
@@ -36,9 +30,9 @@ BenchRow MeasurePrefill(Sequence& sequence, std::span<const int32_t> ids, const 
   for (int64_t i = 0; i < plan.repeat; ++i) {
     if (plan.beside_prefill) beside.push_back(plan.beside_prefill());
     sequence.Truncate(0);
-    const auto start = Clock::now();
+    const Stopwatch watch;
     sequence.Append(ids, LogitsMode::kLast);
-    rates.push_back(double(ids.size()) / SecondsSince(start));
+    rates.push_back(double(ids.size()) / watch.seconds());
   }
   if (plan.beside_prefill) beside.push_back(plan.beside_prefill());
   return RowOf(true, int64_t(ids.size()), 0, rates, std::move(beside));
@@ -54,11 +48,11 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
     if (plan.beside_decode) beside.push_back(plan.beside_decode());
     sequence.Truncate(num_context - 1);
     int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
-    const auto start = Clock::now();
+    const Stopwatch watch;
     for (int64_t t = 0; t < plan.decode_tokens; ++t) {
       next = Argmax(sequence.Append(std::span(&next, 1), LogitsMode::kLast));
     }
-    rates.push_back(double(plan.decode_tokens) / SecondsSince(start));
+    rates.push_back(double(plan.decode_tokens) / watch.seconds());
   }
   if (plan.beside_decode) beside.push_back(plan.beside_decode());
   return RowOf(false, plan.decode_tokens, num_context, rates, std::move(beside));

@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <numeric>
+#include <optional>
 
 #include "cli/bench.h"
 #include "core/check.h"
+#include "core/integers.h"
+#include "core/stopwatch.h"
 #include "engine/continuous_batch.h"
 #include "kv/synthetic_rows.h"
 #include "model/config.h"
@@ -16,23 +21,11 @@ using Clock = std::chrono::steady_clock;
 // Tokens of each answer before a prompt arrives.
 constexpr int64_t kTokensBefore = 24;
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // A prompt that shares its beginning with no other number's.
 std::vector<int32_t> PromptOf(const Engine& engine, int64_t number, int64_t num_tokens) {
   std::vector<int32_t> ids = SpreadTokens(num_tokens, engine.config().vocab_size);
   ids[0] = int32_t(number % engine.config().vocab_size);
   return ids;
-}
-
-BatchRequest RequestOf(std::vector<int32_t> prompt, int64_t max_tokens) {
-  BatchRequest request;
-  request.prompt_ids = std::move(prompt);
-  request.max_tokens = max_tokens;
-  request.sampling.temperature = 0;
-  return request;
 }
 
 // When the tokens of running answers came.
@@ -60,73 +53,110 @@ class GapClock {
   std::vector<double> gaps_;
 };
 
-double SecondsToFirstToken(Engine& engine, const std::vector<int32_t>& prompt, int64_t* reused) {
-  ContinuousBatch batch(engine, {});
-  BatchRequest request = RequestOf(prompt, 1);
-  request.on_end = [&](const BatchEnd& end) {
-    if (end.error) throw Error(*end.error);
-    *reused = end.reused_tokens;
-  };
-  const auto start = Clock::now();
-  batch.Submit(std::move(request));
-  while (batch.Step()) {
+// Requests whose tokens are counted and whose errors are not lost.
+class CountedBatch {
+ public:
+  CountedBatch(Engine& engine, int64_t mixed_prompt_tokens)
+      : batch_(engine, {.mixed_prompt_tokens = mixed_prompt_tokens}) {}
+
+  // `on_token` may be empty.
+  void Submit(std::vector<int32_t> prompt, int64_t max_tokens,
+              std::function<void()> on_token = {}) {
+    BatchRequest request;
+    request.prompt_ids = std::move(prompt);
+    request.max_tokens = max_tokens;
+    request.sampling.temperature = 0;
+    const size_t i = counts_.size();
+    counts_.push_back(0);
+    request.on_token = [this, i, on_token](int32_t) {
+      ++counts_[i];
+      if (on_token) on_token();
+      return true;
+    };
+    request.on_end = [this](const BatchEnd& end) { last_end_ = end; };
+    batch_.Submit(std::move(request));
   }
-  return SecondsSince(start);
+  // Errors: a request's.
+  void Step() {
+    CHECK(batch_.Step());
+    if (last_end_ && last_end_->error) throw Error(*last_end_->error);
+  }
+  int64_t fewest_tokens() const { return std::ranges::min(counts_); }
+  int64_t num_tokens() const { return std::accumulate(counts_.begin(), counts_.end(), int64_t{}); }
+  int64_t num_running() const { return batch_.num_requests(); }
+  // Of the request that ended last.
+  const BatchEnd& last_end() const { return last_end_.value(); }
+
+ private:
+  std::vector<int64_t> counts_;
+  std::optional<BatchEnd> last_end_;
+  ContinuousBatch batch_;  // goes first: it ends its requests
+};
+
+double SecondsToFirstToken(Engine& engine, const std::vector<int32_t>& prompt, int64_t* reused) {
+  CountedBatch batch(engine, engine.max_step_tokens());
+  const Stopwatch watch;
+  batch.Submit(prompt, 1);
+  while (batch.num_running() > 0) batch.Step();
+  *reused = batch.last_end().reused_tokens;
+  return watch.seconds();
 }
 
 }  // namespace
 
+int64_t BatchTokens(int64_t num_sequences, int64_t num_tokens) {
+  return kBatchPromptTokens + num_sequences + num_tokens + 1;
+}
+
 BatchSpeed MeasureBatch(Engine& engine, int64_t num_sequences, int64_t num_tokens, int64_t repeat) {
   std::vector<double> rates;
+  const int64_t answer = BatchTokens(num_sequences, num_tokens) - kBatchPromptTokens;
   for (int64_t r = 0; r < repeat; ++r) {
-    ContinuousBatch batch(engine, {.mixed_prompt_tokens = engine.max_step_tokens()});
-    std::vector<int64_t> counts(static_cast<size_t>(num_sequences));
+    CountedBatch batch(engine, engine.max_step_tokens());
     for (int64_t i = 0; i < num_sequences; ++i) {
-      // One token more than is timed: the first comes from the prompt.
-      BatchRequest request =
-          RequestOf(PromptOf(engine, i, kBatchPromptTokens), num_tokens + 1 + num_sequences);
-      request.on_token = [&counts, i](int32_t) { return ++counts[size_t(i)] > 0; };
-      batch.Submit(std::move(request));
+      batch.Submit(PromptOf(engine, i, kBatchPromptTokens), answer);
     }
-    while (std::ranges::min(counts) == 0) batch.Step();
-    const auto start = Clock::now();
+    while (batch.fewest_tokens() == 0) batch.Step();
+    const int64_t before = batch.num_tokens();
+    const Stopwatch watch;
     for (int64_t t = 0; t < num_tokens; ++t) batch.Step();
-    rates.push_back(double(num_tokens * num_sequences) / SecondsSince(start));
+    rates.push_back(double(num_tokens * num_sequences) / watch.seconds());
+    CHECK(batch.num_tokens() - before == num_tokens * num_sequences);
   }
   return {num_sequences, MedianOf(rates), std::ranges::min(rates), std::ranges::max(rates)};
+}
+
+int64_t MixedAnswerTokens(int64_t num_answers, int64_t prompt_tokens, int64_t mixed_prompt_tokens) {
+  // The prompts of the answers come one after the other, in the worst case.
+  const int64_t until_all_answer = CeilDiv(num_answers * kBatchPromptTokens, mixed_prompt_tokens);
+  return kBatchPromptTokens + until_all_answer + num_answers + kTokensBefore +
+         CeilDiv(prompt_tokens, mixed_prompt_tokens) + 1;
 }
 
 MixedLoad MeasureMixedLoad(Engine& engine, int64_t num_answers, int64_t prompt_tokens,
                            int64_t mixed_prompt_tokens) {
   MixedLoad result{num_answers, prompt_tokens, mixed_prompt_tokens, {}, {}, 0};
-  ContinuousBatch batch(engine, {.mixed_prompt_tokens = mixed_prompt_tokens});
   GapClock gaps{size_t(num_answers)};
-  const int64_t steps = CeilDiv(prompt_tokens, mixed_prompt_tokens);
+  CountedBatch batch(engine, mixed_prompt_tokens);
+  const int64_t answer =
+      MixedAnswerTokens(num_answers, prompt_tokens, mixed_prompt_tokens) - kBatchPromptTokens;
   for (int64_t i = 0; i < num_answers; ++i) {
-    BatchRequest request =
-        RequestOf(PromptOf(engine, i, kBatchPromptTokens), kTokensBefore + steps + num_answers + 8);
-    request.on_token = [&gaps, i](int32_t) {
-      gaps.Note(size_t(i));
-      return true;
-    };
-    batch.Submit(std::move(request));
+    batch.Submit(PromptOf(engine, i, kBatchPromptTokens), answer,
+                 [&gaps, i] { gaps.Note(size_t(i)); });
   }
-  for (int64_t t = 0; t < num_answers + kTokensBefore; ++t) {
-    if (t == num_answers) gaps.Take();  // all answer by now
-    batch.Step();
-  }
+  while (batch.fewest_tokens() == 0) batch.Step();
+  gaps.Take();
+  for (int64_t t = 0; t < kTokensBefore; ++t) batch.Step();
   result.before = gaps.Take();
   bool answered = false;
   // Another prompt in each measurement, or the prefix index would have it.
   const int64_t number = num_answers + mixed_prompt_tokens;
-  BatchRequest prompt = RequestOf(PromptOf(engine, number, prompt_tokens), 1);
-  prompt.on_token = [&](int32_t) { return answered = true; };
-  const auto start = Clock::now();
-  batch.Submit(std::move(prompt));
-  while (!answered && batch.Step()) {
-  }
-  result.first_token_seconds = SecondsSince(start);
+  const Stopwatch watch;
+  batch.Submit(PromptOf(engine, number, prompt_tokens), 1, [&] { answered = true; });
+  while (!answered) batch.Step();
+  result.first_token_seconds = watch.seconds();
   result.meanwhile = gaps.Take();
+  CHECK(batch.num_running() == num_answers);
   return result;
 }
 
@@ -154,9 +184,9 @@ LongContext MeasureSyntheticContext(Engine& engine, int64_t context_tokens, int6
   std::vector<double> times;
   const int32_t next = 1;
   for (int64_t i = 0; i < num_steps + 1; ++i) {
-    const auto begin = Clock::now();
+    const Stopwatch watch;
     sequence->Append(std::span(&next, 1), LogitsMode::kLast);
-    if (i > 0) times.push_back(1e3 * SecondsSince(begin));  // the first touches what is new
+    if (i > 0) times.push_back(1e3 * watch.seconds());  // the first touches what is new
     sequence->Truncate(context_tokens);
   }
   result.median_ms = MedianOf(times);

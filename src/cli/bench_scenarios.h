@@ -16,8 +16,11 @@ struct BatchSpeed {
   double median_rate = 0;  // tokens a second of all together
   double lowest_rate = 0, highest_rate = 0;
 };
-// Decodes `num_tokens` in each of num_sequences sequences, `repeat` times.
-// REQUIRES num_sequences <= engine.max_sequences().
+// Tokens that each sequence of a batch comes to at most, its prompt included.
+int64_t BatchTokens(int64_t num_sequences, int64_t num_tokens);
+// Decodes `num_tokens` in each of num_sequences sequences, `repeat` times. Errors: a request's.
+// REQUIRES num_sequences <= engine.max_sequences(); room for BatchTokens in the context, and in the
+// pages for all at once.
 BatchSpeed MeasureBatch(Engine& engine, int64_t num_sequences, int64_t num_tokens, int64_t repeat);
 
 // Times between two tokens of an answer, in milliseconds, over all running answers.
@@ -30,7 +33,10 @@ struct MixedLoad {
   Gaps before, meanwhile;           // the prompt's arrival; until its first token
   double first_token_seconds = 0;   // of the prompt
 };
-// num_answers answers run when a prompt arrives.
+// Tokens that each of the answers comes to at most, its own prompt included.
+int64_t MixedAnswerTokens(int64_t num_answers, int64_t prompt_tokens, int64_t mixed_prompt_tokens);
+// num_answers answers run when a prompt arrives. Errors: a request's. REQUIRES room for all, as
+// above.
 MixedLoad MeasureMixedLoad(Engine& engine, int64_t num_answers, int64_t prompt_tokens,
                            int64_t mixed_prompt_tokens);
 

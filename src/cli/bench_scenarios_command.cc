@@ -10,7 +10,9 @@
 #include "cli/commands.h"
 #include "cli/open_model.h"
 #include "cli/terminal.h"
-#include "core/integers.h"
+#include "engine/memory_plan.h"
+#include "kv/kv_shape.h"
+#include "model/weights.h"
 
 namespace hillstar {
 namespace {
@@ -19,15 +21,19 @@ using Json = nlohmann::ordered_json;
 
 // Tokens of a prompt beside answers, one measurement each: few, the default, a whole chunk.
 constexpr std::array<int64_t, 3> kMixedPromptTokens = {16, 64, 512};
-// What a scenario computes beside the tokens that its option names.
-constexpr int64_t kScenarioSlack = 128;
 // What a prompt has behind a shared prefix.
 constexpr int64_t kPrefixRest = 16;
+
+// Of a sequence's tokens, one page more than they fill: what the scheduler keeps free.
+int64_t PagesFor(int64_t num_tokens) { return KvShape::PagesOf(num_tokens) + 1; }
 
 // What the options ask for, and what it needs.
 struct Scenarios {
   std::vector<int64_t> batch, contexts;
   int64_t most_sequences = 1;
+  int64_t context = 1;     // tokens of the longest sequence
+  std::string context_of;  // the option that asks for it
+  int64_t num_pages = 0;   // that are in use at once, at most
 
   explicit Scenarios(const Options& options) {
     if (!options.batch.empty()) batch = ParseTokenCounts("batch", options.batch, 1);
@@ -39,21 +45,53 @@ struct Scenarios {
                   "--mixed-prompt needs --batch, the number of answers beside it");
     }
     for (int64_t n : batch) most_sequences = std::max(most_sequences, n);
+    const int64_t most = kMaxSequences - int64_t(options.mixed_prompt > 0);
+    if (most_sequences > most) {
+      throw Error(ErrorCode::kUsage,
+                  fmt::format("--batch {}: at most {} sequences run at once{}", most_sequences,
+                              most, options.mixed_prompt > 0 ? " beside --mixed-prompt" : ""));
+    }
+    if (!batch.empty()) {
+      Need("--batch with --decode-tokens", BatchTokens(most_sequences, options.decode_tokens),
+           most_sequences);
+    }
+    if (options.mixed_prompt > 0) {
+      Need("--mixed-prompt",
+           MixedAnswerTokens(most_sequences, options.mixed_prompt, kMixedPromptTokens.front()),
+           most_sequences);
+      const int64_t answers = num_pages;
+      Need("--mixed-prompt", options.mixed_prompt + 1, 1);
+      num_pages = std::max(num_pages, answers + PagesFor(options.mixed_prompt + 1));
+    }
+    if (options.shared_prefix > 0) {
+      Need("--shared-prefix", options.shared_prefix + kPrefixRest + 1, 2);
+    }
+    for (int64_t n : contexts) Need("--synthetic-context", n + 1, 1);
+  }
+
+  // Of num_sequences at once.
+  void Need(const char* option, int64_t num_tokens, int64_t num_sequences) {
+    if (num_tokens > context) {
+      context = num_tokens;
+      context_of = option;
+    }
+    num_pages = std::max(num_pages, num_sequences * PagesFor(num_tokens));
   }
 };
 
 OpenedModel OpenForScenarios(Options options, const Scenarios& scenarios) {
-  const int64_t longest = scenarios.contexts.empty() ? 0 : std::ranges::max(scenarios.contexts) + 8;
-  options.context =
-      std::max({options.context, longest,
-                options.mixed_prompt > 0 ? options.mixed_prompt + kScenarioSlack : 0,
-                options.shared_prefix > 0 ? options.shared_prefix + kScenarioSlack : 0});
+  const auto source = ModelSource::Open(ModelFolder(options.model), options.weights,
+                                        /*with_mtp=*/false);
+  const int64_t limit = source->config().max_positions;
+  if (scenarios.context > limit) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{} needs a context of {} tokens, and the model's limit is {}",
+                            scenarios.context_of, scenarios.context, limit));
+  }
+  options.context = std::max(options.context, scenarios.context);
   EngineSettings settings;
-  settings.max_sequences = scenarios.most_sequences + (options.mixed_prompt > 0);
-  const int64_t each = kBatchPromptTokens + 2 * options.decode_tokens + scenarios.most_sequences +
-                       CeilDiv(options.mixed_prompt, kMixedPromptTokens.front()) + kScenarioSlack;
-  settings.kv_tokens = scenarios.most_sequences * RoundUp(each, 64) + options.mixed_prompt +
-                       2 * options.shared_prefix + longest;
+  settings.max_sequences = scenarios.most_sequences + int64_t(options.mixed_prompt > 0);
+  settings.kv_tokens = scenarios.num_pages * kPageTokens;
   return OpenModel(options, /*load_mtp=*/false, settings);
 }
 
@@ -95,11 +133,14 @@ Results Measure(Engine& engine, const Options& options, const Scenarios& scenari
 
 void PrintLines(const Results& r) {
   for (const BatchSpeed& row : r.batch) {
-    const double one = r.batch[0].median_rate / double(r.batch[0].num_sequences);
-    fmt::print("batch {:>4}: {:>9.1f} tok/s ({:.1f} to {:.1f}), {:.2f} times {}\n",
-               row.num_sequences, row.median_rate, row.lowest_rate, row.highest_rate,
-               row.median_rate / one,
-               r.batch[0].num_sequences == 1 ? "one" : "a sequence of the first batch");
+    fmt::print("batch {:>4}: {:>9.1f} tok/s ({:.1f} to {:.1f})", row.num_sequences, row.median_rate,
+               row.lowest_rate, row.highest_rate);
+    if (&row == &r.batch[0]) {
+      fmt::print("\n");
+    } else {
+      fmt::print(", {:.2f} times batch {}\n", row.median_rate / r.batch[0].median_rate,
+                 r.batch[0].num_sequences);
+    }
   }
   for (const MixedLoad& m : r.mixed) {
     fmt::print(

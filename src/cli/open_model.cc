@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <filesystem>
 
 #include "cli/request.h"
 #include "cli/terminal.h"
 #include "cli/user_folders.h"
 #include "core/log.h"
+#include "core/stopwatch.h"
 #include "formats/container.h"
 #include "model/config.h"
 #include "tokenizer/chat_format.h"
@@ -48,7 +48,7 @@ OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSetting
   model.folder = ModelFolder(options.model);
   std::error_code none;  // a folder that is not there is said by Open
   model.is_built_in = std::filesystem::equivalent(model.folder, BuiltInModel(), none);
-  const auto start = std::chrono::steady_clock::now();
+  const Stopwatch watch;
   {
     ProgressLine line("loading", ProgressLine::Unit::kBytes);
     EngineOptions engine = EngineOptionsFrom(options, model.folder, load_mtp);
@@ -58,8 +58,7 @@ OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSetting
     model.engine =
         Engine::Open(engine, [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
-  model.load_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  model.load_seconds = watch.seconds();
   LogModel(model);
   return model;
 }

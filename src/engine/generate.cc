@@ -1,9 +1,9 @@
 #include "engine/generate.h"
+#include "core/stopwatch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "engine/stop_strings.h"
 
@@ -15,12 +15,6 @@ constexpr const char* kRoleMarkers[] = {"<|endoftext|>", "<|system|>", "<|user|>
 constexpr std::string_view kShownTags[] = {
     "<think>",          "</think>",  "<tool_call>", "</tool_call>", "<tool_response>",
     "</tool_response>", "<arg_key>", "</arg_key>",  "<arg_value>",  "</arg_value>"};
-
-using Clock = std::chrono::steady_clock;
-
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 // Turns tokens into text that may be shown.
 class TextStream {
@@ -132,21 +126,21 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
   GenerateResult result;
   result.prompt_tokens = int64_t(request.prompt_ids.size());
   TextStream text(tokenizer, request, result);
-  auto start = Clock::now();
+  Stopwatch watch;
   bool is_prefill = true;
   try {
     result.reused_tokens = sequence.AdoptPrefix(request.prompt_ids);
     const auto rest = std::span(request.prompt_ids).subspan(size_t(result.reused_tokens));
     const std::span<const float> logits = sequence.Append(rest, LogitsMode::kLast, request.cancel);
-    result.prefill_seconds = SecondsSince(start);
+    result.prefill_seconds = watch.seconds();
     is_prefill = false;
-    start = Clock::now();
+    watch = Stopwatch();
     Decode(sequence, logits, request, room, text, result);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCancelled) throw;
     result.finish_reason = FinishReason::kCancelled;
   }
-  (is_prefill ? result.prefill_seconds : result.decode_seconds) = SecondsSince(start);
+  (is_prefill ? result.prefill_seconds : result.decode_seconds) = watch.seconds();
   text.Finish();
   result.stop = text.match();
   if (text.matched()) result.finish_reason = FinishReason::kStop;

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int64_t kDefaultContext = 16384;
 constexpr int64_t kMaxPrefillChunk = 8192;
-constexpr int64_t kMaxSequences = 512;
 // Program text, libraries and heap at rest, measured with the built-in model.
 constexpr uint64_t kProgramBytes = uint64_t{9} << 20;
 // A tokenizer's tables for each byte of its JSON, measured likewise.
@@ -110,13 +109,21 @@ int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
   const int64_t context = KvShape::PagesOf(sizes.context_tokens);
   if (sizes.kv_bytes == 0) return std::max(context, KvShape::PagesOf(sizes.kv_tokens));
   const auto pages = int64_t(sizes.kv_bytes / uint64_t(shape.page_bytes()));
-  if (pages >= context) return pages;
-  throw Error(
-      ErrorCode::kUsage,
-      fmt::format("{:.1f} MB hold {} tokens, less than the context of {} (--kv-memory {} or "
-                  "more, or a smaller --context)",
-                  double(sizes.kv_bytes) / 1e6, pages * kPageTokens, sizes.context_tokens,
-                  CeilDiv(context * shape.page_bytes(), 1'000'000)));
+  const auto refuse = [&](int64_t wanted, const std::string& for_what, const char* or_else) {
+    throw Error(ErrorCode::kUsage,
+                fmt::format("{:.1f} MB hold {} tokens, less than {} (--kv-memory {} or more{})",
+                            double(sizes.kv_bytes) / 1e6, pages * kPageTokens, for_what,
+                            CeilDiv(wanted * shape.page_bytes(), 1'000'000), or_else));
+  };
+  if (pages < context) {
+    refuse(context, fmt::format("the context of {}", sizes.context_tokens),
+           ", or a smaller --context");
+  }
+  const int64_t asked = KvShape::PagesOf(sizes.kv_tokens);
+  if (pages < asked) {
+    refuse(asked, fmt::format("the {} of all sequences at once", asked * kPageTokens), "");
+  }
+  return pages;
 }
 
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
@@ -145,11 +152,20 @@ void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t availa
   if (plan.total() <= available) return;
   const auto gb = [](uint64_t bytes) { return double(bytes) / 1e9; };
   const uint64_t kv = plan.latent_kv + plan.index_keys, rest = plan.total() - kv;
+  // Pages were asked for by themselves, or for more tokens than a context has.
+  const bool has_context_only = sizes.kv_bytes == 0 && sizes.kv_tokens <= sizes.context_tokens;
   std::string text = fmt::format(
       "{:.2f} GB of memory are available, and the model needs {:.2f}: {:.2f} for weights, {:.2f} "
-      "for a context of {} tokens, {:.2f} for the rest",
+      "for {}, {:.2f} for the rest",
       gb(available), gb(plan.total()), gb(plan.dense_weights + plan.experts), gb(kv),
-      sizes.context_tokens, gb(plan.workspace + plan.program));
+      has_context_only     ? fmt::format("a context of {} tokens", sizes.context_tokens)
+      : sizes.kv_bytes > 0 ? fmt::format("pages (--kv-memory {})", sizes.kv_bytes / 1'000'000)
+                           : fmt::format("the {} tokens of all sequences at once", sizes.kv_tokens),
+      gb(plan.workspace + plan.program));
+  if (!has_context_only && available > rest) {
+    text += fmt::format("; {} MB of pages fit (--kv-memory)", (available - rest) / 1'000'000);
+    throw Error(ErrorCode::kBudget, text);
+  }
   // Most of the rest does not depend on the context, so this is on the safe side.
   const int64_t fitting =
       available > rest

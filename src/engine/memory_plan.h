@@ -9,6 +9,9 @@
 
 namespace hillstar {
 
+// In one step.
+inline constexpr int64_t kMaxSequences = 512;
+
 // The sizes that an engine is made for.
 struct EngineSizes {
   int64_t context_tokens = 0;  // the option, or the model's limit, at most 16,384
@@ -17,8 +20,8 @@ struct EngineSizes {
   int64_t max_sequences = 1;
   int64_t step_tokens = 0;  // of a step at most
   AttentionMode attention = AttentionMode::kAuto;
-  uint64_t kv_bytes = 0;  // the option
-  int64_t kv_tokens = 0;  // likewise
+  uint64_t kv_bytes = 0;  // the option; 0: as many pages as are needed
+  int64_t kv_tokens = 0;  // of all sequences that are there at once, or 0
   KvFormat kv_format = KvFormat::kQ15;
 };
 // Errors: kUsage naming the option, its value and its range.
@@ -30,7 +33,7 @@ KvShape KvShapeOf(const ModelSource& source, KvFormat format);
 // What the operations of a CPU are asked for by a model.
 Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const EngineSizes& sizes);
 
-// Pages of the KV cache. Errors: kUsage where they do not hold a context.
+// Pages of the KV cache. Errors: kUsage where kv_bytes do not hold a context, or kv_tokens.
 int64_t NumPages(const KvShape& shape, const EngineSizes& sizes);
 
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes);
@@ -38,7 +41,7 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes);
 // Opens the model's headers only. Errors: as ModelSource::Open and ResolveSizes.
 MemoryPlan PredictMemory(const EngineOptions& options);
 
-// Errors: kBudget with the plan's parts and a context that fits, if the plan asks for more than
+// Errors: kBudget with the plan's parts and what would fit, if the plan asks for more than
 // `available` bytes.
 void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available);
 

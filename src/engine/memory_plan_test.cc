@@ -47,6 +47,24 @@ TEST(CheckFits, NamesThePartsAndAContextThatFits) {
   ends_with(3'000'000'000, "; the weights alone do not fit");
 }
 
+TEST(CheckFits, NamesWhatAskedForThePages) {
+  MemoryPlan plan;
+  plan.dense_weights = 3'000'000'000;
+  plan.latent_kv = 30'000'000'000;
+  plan.workspace = 500'000'000;
+  EngineSizes sizes{8192, 512, 2};
+  sizes.kv_bytes = 30'000'000'000;
+  EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
+            "5.50 GB of memory are available, and the model needs 33.50: 3.00 for weights, 30.00 "
+            "for pages (--kv-memory 30000), 0.50 for the rest; 2000 MB of pages fit (--kv-memory)");
+  sizes.kv_bytes = 0;
+  sizes.kv_tokens = 100'000;
+  EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
+            "5.50 GB of memory are available, and the model needs 33.50: 3.00 for weights, 30.00 "
+            "for the 100000 tokens of all sequences at once, 0.50 for the rest; 2000 MB of pages "
+            "fit (--kv-memory)");
+}
+
 TEST(PredictMemory, GrowsWithContextChunkAndThreads) {
   EngineOptions options = BuiltIn();
   options.context_tokens = 1024;

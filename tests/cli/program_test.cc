@@ -314,6 +314,15 @@ TEST_F(Program, BenchMeasuresScenarios) {
   EXPECT_GT(json["synthetic_contexts"][1]["step_ms"].get<double>(), 0);
   ExpectUsageError("bench --mixed-prompt 10",
                    "--mixed-prompt needs --batch, the number of answers beside it");
+  // What cannot run as asked is refused before anything is measured.
+  ExpectUsageError("bench --batch 512 --mixed-prompt 10",
+                   "--batch 512: at most 511 sequences run at once beside --mixed-prompt");
+  ExpectUsageError(
+      "bench --mixed-prompt 20000 --batch 2",
+      "--mixed-prompt needs a context of 20001 tokens, and the model's limit is 16384");
+  ExpectUsageError("bench --batch 64 --kv-memory 40 --decode-tokens 16",
+                   "40.0 MB hold 5120 tokens, less than the 12288 of all sequences at once "
+                   "(--kv-memory 96 or more)");
 }
 
 // A conversation in a session goes on; what is no session is refused and left alone.
