@@ -189,8 +189,7 @@ constexpr OptionSpec kOptions[] = {
     {"mixed-prompt", 0, &Options::mixed_prompt, "N", "tokens", 0, kMaxContext, "",
      Bits({Command::kBench}), "0: not measured",
      "Measures how long the running answers of the largest --batch wait for their tokens before "
-     "and "
-     "while a prompt of N tokens is computed beside them."},
+     "and while a prompt of N tokens is computed beside them."},
     {"shared-prefix", 0, &Options::shared_prefix, "N", "tokens", 0, kMaxContext, "",
      Bits({Command::kBench}), "0: not measured",
      "Measures the time to the first token of a prompt that begins with N tokens of another one, "

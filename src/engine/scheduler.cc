@@ -40,7 +40,7 @@ bool IsYounger(const ScheduledSequence* a, const ScheduledSequence* b) { return 
 // Pages that computing num_tokens more takes.
 int64_t Growth(const ScheduledSequence& s, int64_t num_tokens, const SchedulerLimits& limits) {
   const int64_t held = s.phase == SequencePhase::kRunning ? s.num_pages : s.num_shared_pages;
-  return std::max<int64_t>(0, PagesOf(s.num_computed + num_tokens, limits.page_tokens) - held);
+  return std::max<int64_t>(0, CeilDiv(s.num_computed + num_tokens, limits.page_tokens) - held);
 }
 
 int64_t TotalGrowth(const Line& running, const Tokens& tokens, const SchedulerLimits& limits) {
@@ -161,10 +161,6 @@ StepPlan PlanStep(std::span<const ScheduledSequence> sequences, const SchedulerL
     if (tokens[i] > 0) plan.shares.push_back({running[i]->id, tokens[i]});
   }
   return plan;
-}
-
-int64_t PagesOf(int64_t num_tokens, int64_t page_tokens) {
-  return CeilDiv(num_tokens, page_tokens);
 }
 
 void CheckAdmissible(int64_t prompt_tokens, int64_t max_tokens, const SchedulerLimits& limits) {

@@ -95,9 +95,6 @@ struct StepPlan {
 
 StepPlan PlanStep(std::span<const ScheduledSequence> sequences, const SchedulerLimits& limits);
 
-// Pages that hold the rows of num_tokens.
-int64_t PagesOf(int64_t num_tokens, int64_t page_tokens);
-
 // Whether all pages together hold a prompt and an answer of up to max_tokens, both >= 1. Every
 // sequence given to PlanStep has to have passed.
 // Errors: kBudget with the tokens, the pages and what to change.

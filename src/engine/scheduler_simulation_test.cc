@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/integers.h"
 #include "engine/scheduler.h"
 
 namespace hillstar {
@@ -145,7 +146,7 @@ class History {
   bool KeepsRows(const ScheduledSequence& s) const {
     return s.phase == SequencePhase::kPaused && world_.keeps_rows;
   }
-  int64_t Pages(int64_t num_tokens) const { return PagesOf(num_tokens, world_.limits.page_tokens); }
+  int64_t Pages(int64_t num_tokens) const { return CeilDiv(num_tokens, world_.limits.page_tokens); }
   // That all its known tokens take and it does not have.
   int64_t Owed(const ScheduledSequence& s) const {
     const bool runs = s.phase == SequencePhase::kRunning;
@@ -316,7 +317,7 @@ int64_t TotalGrowth(const std::vector<ScheduledSequence>& running, const StepPla
   int64_t pages = 0;
   for (const ScheduledSequence& s : running) {
     pages +=
-        std::max<int64_t>(0, PagesOf(s.num_computed + tokens[s.id], page_tokens) - s.num_pages);
+        std::max<int64_t>(0, CeilDiv(s.num_computed + tokens[s.id], page_tokens) - s.num_pages);
   }
   return pages;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/integers.h"
 #include "hillstar/error.h"
 
 namespace hillstar {
@@ -31,7 +32,7 @@ ScheduledSequence Sequence(SequencePhase phase, int64_t arrival, int64_t known, 
   s.phase = phase;
   s.num_known = known;
   s.num_computed = computed;
-  if (phase == SequencePhase::kRunning) s.num_pages = PagesOf(computed, kPage);
+  if (phase == SequencePhase::kRunning) s.num_pages = CeilDiv(computed, kPage);
   return s;
 }
 
@@ -300,14 +301,6 @@ double PlanSeconds(int64_t num_waiting) {
 TEST(PlanStep, TimeGrowsWithTheNumberOfSequencesAndNotItsSquare) {
   // 8 times the sequences take about 8 times as long; their square would take 64 times.
   EXPECT_LT(PlanSeconds(16'000), 24 * PlanSeconds(2'000));
-}
-
-TEST(PagesOf, RoundsUp) {
-  EXPECT_EQ(PagesOf(0, 64), 0);
-  EXPECT_EQ(PagesOf(1, 64), 1);
-  EXPECT_EQ(PagesOf(63, 64), 1);
-  EXPECT_EQ(PagesOf(64, 64), 1);
-  EXPECT_EQ(PagesOf(65, 64), 2);
 }
 
 std::string Refusal(int64_t prompt_tokens, int64_t max_tokens, int64_t total_pages) {

@@ -83,13 +83,6 @@ KvCache::Chain KvCache::Adopt(std::span<const int32_t> ids) {
   return chain;
 }
 
-KvCache::Partial KvCache::FindPartial(PrefixIndex::NodeId parent,
-                                      std::span<const int32_t> rest) const {
-  const PrefixIndex::Partial found = index_.FindPartial(parent, rest);
-  if (found.node == PrefixIndex::kNone) return {};
-  return {index_.page(found.node), found.num_tokens};
-}
-
 KvCache::Published KvCache::Publish(PrefixIndex::NodeId parent, std::span<const int32_t> tokens,
                                     PageId page) {
   const PrefixIndex::NodeId there = index_.Find(parent, tokens);

@@ -50,13 +50,12 @@ class KvCache {
     std::vector<PrefixIndex::NodeId> nodes;
   };
   Chain Adopt(std::span<const int32_t> ids);
-  // A page that begins with the first tokens of `rest` behind `parent`, and how many; -1, 0 where
-  // there is none. The caller holds the parent; what is found may be gone after the next call.
-  struct Partial {
-    PageId page = -1;
-    int64_t num_tokens = 0;
-  };
-  Partial FindPartial(PrefixIndex::NodeId parent, std::span<const int32_t> rest) const;
+  // A page that begins with the first tokens of `rest` behind `parent`, and how many. The caller
+  // holds the parent; what is found may be gone after the next call.
+  PrefixIndex::Partial FindPartial(PrefixIndex::NodeId parent,
+                                   std::span<const int32_t> rest) const {
+    return index_.FindPartial(parent, rest);
+  }
 
   // Puts a full page into the index. Where its tokens are there already, the caller's reference
   // goes over to the page that is, since both hold the same bits.

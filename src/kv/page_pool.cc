@@ -11,10 +11,6 @@
 
 namespace hillstar {
 
-int64_t KvShape::num_index_layers() const {
-  return std::count(has_index_keys.begin(), has_index_keys.end(), true);
-}
-
 namespace {
 
 constexpr int64_t kSlabBytes = int64_t{2} << 20;

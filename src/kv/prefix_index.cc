@@ -36,7 +36,7 @@ PrefixIndex::Partial PrefixIndex::FindPartial(NodeId parent,
   for (NodeId child : nodes_[size_t(parent)].children) {
     const auto& theirs = nodes_[size_t(child)].tokens;
     const auto common = std::ranges::mismatch(theirs, tokens).in2 - tokens.begin();
-    if (common > best.num_tokens) best = {child, common};
+    if (common > best.num_tokens) best = {child, page(child), common};
   }
   return best;
 }

@@ -32,9 +32,10 @@ class PrefixIndex {
   // The page of exactly these 64 tokens below `parent`, or kNone.
   NodeId Find(NodeId parent, std::span<const int32_t> tokens) const;
   // The child of `parent` that shares the most tokens, at least one, with the beginning of
-  // `tokens`, and how many; kNone, 0 where there is none.
+  // `tokens`, its page, and how many; kNone, -1, 0 where there is none.
   struct Partial {
     NodeId node = kNone;
+    PageId page = -1;
     int64_t num_tokens = 0;
   };
   Partial FindPartial(NodeId parent, std::span<const int32_t> tokens) const;

@@ -12,7 +12,7 @@ int64_t SequenceKv::Adopt(std::span<const int32_t> ids, int64_t num_held) {
   KvCache::Chain chain = cache_.Adopt(ids);
   const int64_t full = int64_t(chain.pages.size()) * kPageTokens;
   const PrefixIndex::NodeId last = chain.nodes.empty() ? PrefixIndex::kRoot : chain.nodes.back();
-  const KvCache::Partial partial = cache_.FindPartial(last, ids.subspan(size_t(full)));
+  const PrefixIndex::Partial partial = cache_.FindPartial(last, ids.subspan(size_t(full)));
   if (full + partial.num_tokens <= num_held) {
     cache_.ReleaseAll(chain.pages);
     return num_held;

@@ -74,12 +74,10 @@ ExactKey MakeKey(const AttentionInputs& in, int64_t query, int64_t head, int64_t
 }
 
 // With m the largest score and p = exp(score - m), all in exact arithmetic, the reference computes
-// num / den, num = sum p k V (k: the row's scale, V: its latent
-// hi + lo / 256), den = sum p, both times
-// one common factor that cancels.
+// num / den, num = sum p k V (k: the row's scale, V: its latent hi + lo / 256), den = sum p, both
+// times one common factor that cancels.
 //
-// Relative error of p: the score's error; each subtraction before an exp rounds, together by at
-// most
+// Relative error of p: the score's error; each subtraction before an exp rounds, together by at most
 //   u |score - m| since the arguments telescope; one exp of its own, 3 of later chunks, one of its
 //   split and one for every later split, each with kExpError and one multiplication:
 //   eta = score_error + u |score - m| + (5 + splits) (kExpError + u).
