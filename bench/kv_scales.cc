@@ -16,12 +16,12 @@
 #include <set>
 #include <span>
 
-#include "cli/likelihood.h"
 #include "engine/memory_plan.h"
 #include "engine/sampler.h"
 #include "kv/row_values.h"
 #include "model/forward.h"
 #include "numerics/e4m3.h"
+#include "numerics/likelihood.h"
 #include "ops/cpu_ops.h"
 
 namespace hillstar {

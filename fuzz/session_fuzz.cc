@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -116,28 +117,32 @@ std::string MakeFile(Input* input) {
 void TryOpen(const std::string& file) {
   TestDisk disk;
   disk.Put(kName, file);
+  std::optional<SessionFile> opened;
   try {
-    SessionFile session = SessionFile::OpenAt(disk.Place(kName), Identity(), SessionCheck::kCommit);
-    const int64_t num_tokens = int64_t(session.ids().size());
-    CHECK(session.num_leading_rows() <= num_tokens);
-    std::vector<uint8_t> page(session.identity().page_bytes);
-    for (int64_t i = 0; i * 4 < num_tokens + 8; ++i) {
-      CHECK(i * 4 + session.page_rows(i) <= std::max(num_tokens, i * 4));
-      CHECK(session.ReadPage(i, page) == (session.page_rows(i) > 0));
-    }
-    std::vector<int32_t> ids = session.ids();
-    const std::string meta = session.meta() + "!";
-    ids.push_back(7);
-    const auto source = [](int64_t i, std::span<uint8_t> out) {
-      std::fill(out.begin(), out.end(), uint8_t(i));
-    };
-    session.Save(ids, int64_t(ids.size()), meta, source);
-    session.CompactIfDue(0);
-    SessionFile again = SessionFile::OpenAt(disk.Place(kName), Identity());
-    CHECK(again.ids() == ids && again.meta() == meta && again.findings().empty());
-    CHECK(again.num_leading_rows() == int64_t(ids.size()));
+    opened = SessionFile::OpenAt(disk.Place(kName), Identity(), SessionCheck::kCommit);
   } catch (const Error&) {
+    return;
   }
+  // Nothing that follows may fail.
+  SessionFile& session = *opened;
+  const int64_t num_tokens = int64_t(session.ids().size());
+  CHECK(session.num_leading_rows() <= num_tokens);
+  std::vector<uint8_t> page(session.identity().page_bytes);
+  for (int64_t i = 0; i * 4 < num_tokens + 8; ++i) {
+    CHECK(i * 4 + session.page_rows(i) <= std::max(num_tokens, i * 4));
+    CHECK(session.ReadPage(i, page) == (session.page_rows(i) > 0));
+  }
+  std::vector<int32_t> ids = session.ids();
+  const std::string meta = session.meta() + "!";
+  ids.push_back(7);
+  const auto source = [](int64_t i, std::span<uint8_t> out) {
+    std::fill(out.begin(), out.end(), uint8_t(i));
+  };
+  session.Save(ids, int64_t(ids.size()), meta, source);
+  session.CompactIfDue(0);
+  SessionFile again = SessionFile::OpenAt(disk.Place(kName), Identity());
+  CHECK(again.ids() == ids && again.meta() == meta && again.findings().empty());
+  CHECK(again.num_leading_rows() == int64_t(ids.size()));
 }
 
 }  // namespace

@@ -176,6 +176,8 @@ class Engine {
   virtual std::string_view simd_level() const = 0;      // resolved
   virtual std::string_view weight_summary() const = 0;  // e.g. "experts w4, rest w8"
   virtual std::string_view kv_format() const = 0;       // "q15", "q8", "fp8"
+  // Whether an indexer chooses what tokens attend to; else that is everything.
+  virtual bool selects_keys() const = 0;
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;

@@ -92,9 +92,22 @@ class ChatLoop {
   void Save() {
     if (!session_.saved) return;
     try {
-      session_.saved->Save(conversation_);
+      Tell(session_.saved->Save(conversation_));
     } catch (const Error& error) {
       session_.notes << "hillstar: the conversation is not saved: " << error.what() << "\n";
+      failed_ = true;
+    }
+  }
+
+  // Forgets the conversation, on the screen's word as on the drive.
+  void Forget() {
+    conversation_.Clear();
+    if (!session_.saved) return;
+    try {
+      session_.saved->SaveAnew(conversation_);
+    } catch (const Error& error) {
+      session_.notes << "hillstar: the saved conversation is not forgotten: " << error.what()
+                     << "\n";
       failed_ = true;
     }
   }
@@ -152,14 +165,13 @@ class ChatLoop {
     } else if (name == "/quit" || name == "/exit") {
       ends_ = true;
     } else if (name == "/clear") {
-      conversation_.Clear();
-      Save();
+      Forget();
       session_.notes << (conversation_.messages().empty()
                              ? "the conversation is forgotten\n"
                              : "the conversation is forgotten; the system message stays\n");
     } else if (name == "/system") {
-      conversation_.Clear();
       conversation_.SetSystem(rest);
+      Forget();
       session_.notes << (rest.empty() ? "no system message\n" : "system message set\n");
     } else if (name == "/think") {
       Think(rest);
@@ -195,6 +207,12 @@ class ChatLoop {
       session_.notes << file_name << " exists and is no saved conversation; it is left as it is\n";
       return;
     }
+    // Which the new file is at first.
+    const std::string partial = file_name + ".partial";
+    if (std::error_code none; std::filesystem::exists(partial, none)) {
+      session_.notes << partial << " is in the way; it is left as it is\n";
+      return;
+    }
     try {
       WriteFileAtomically(file_name, conversation_.Json() + "\n");
       session_.notes << "written to " << file_name << "\n";
@@ -206,6 +224,7 @@ class ChatLoop {
   // True if the file holds what /save writes: a list of messages.
   static bool IsSaved(const std::string& file_name) {
     try {
+      if (std::error_code none; !std::filesystem::is_regular_file(file_name, none)) return false;
       const nlohmann::json json = ParseJson(ReadTextFile(file_name), file_name, kMaxSavedBytes);
       return json.is_array() && std::ranges::all_of(json, [](const nlohmann::json& message) {
                return message.is_object() && message.contains("role");

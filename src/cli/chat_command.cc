@@ -21,7 +21,7 @@ int ChatCommand(const Options& options) {
   ChatSession session{*model.engine, options,   model.is_built_in, has_terminal,
                       *lines,        std::cout, std::cerr};
   if (saved) session.saved = &*saved;
-  if (!options.import_session.empty()) {
+  if (options.is_given("import-session")) {
     session.import = [&](Conversation& conversation) {
       return ImportColibriChat(*model.engine, options.import_session, conversation);
     };

@@ -66,8 +66,10 @@ std::vector<std::string> ImportColibriChat(Engine& engine, const std::filesystem
   }
   std::vector<ChatMessage> messages = MessagesOfTokens(engine.tokenizer(), ids);
   if (messages.empty()) {
-    throw Error(ErrorCode::kBadFile, fmt::format("{} holds {} and no message", file.string(),
-                                                 CountText(int64_t(ids.size()), "token")));
+    std::string why;
+    for (const std::string& finding : saved.findings()) why += "; " + finding;
+    throw Error(ErrorCode::kBadFile, fmt::format("{} holds {} and no message{}", file.string(),
+                                                 CountText(int64_t(ids.size()), "token"), why));
   }
   conversation.sequence().Restore(
       ids, [&](int64_t page, std::span<uint8_t> latents, std::span<uint8_t> keys) {
@@ -80,9 +82,9 @@ std::vector<std::string> ImportColibriChat(Engine& engine, const std::filesystem
       });
   conversation.SetMessages(std::move(messages));
   std::vector<std::string> notes = saved.findings();
-  notes.push_back(fmt::format("{} of colibri's conversation in {} are here, {}",
+  notes.push_back(fmt::format("of colibri's conversation in {} {} and {} are here", file.string(),
                               CountText(int64_t(conversation.messages().size()), "message"),
-                              file.string(), CountText(int64_t(ids.size()), "token")));
+                              CountText(int64_t(ids.size()), "token")));
   return notes;
 }
 

@@ -6,6 +6,7 @@
 #include "cli/request.h"
 #include "formats/json_scan.h"
 #include "model/config.h"
+#include "tokenizer/utf8.h"
 
 namespace hillstar {
 namespace {
@@ -26,7 +27,7 @@ GenerateResult Conversation::Ask(const std::string& text, const TextFn& on_reaso
                                  const TextFn& on_content, const std::atomic<bool>* cancel) {
   const ChatFormat& format = engine_.chat_format();
   std::vector<ChatMessage> messages = messages_;
-  messages.push_back({"user", text, "", {}});
+  messages.push_back({"user", ReplaceInvalidUtf8(text), "", {}});
   GenerateRequest request = request_;
   request.prompt_ids = format.RenderIds(messages, chat_, engine_.tokenizer());
   request.cancel = cancel;
@@ -56,12 +57,23 @@ GenerateResult Conversation::Ask(const std::string& text, const TextFn& on_reaso
 }
 
 void Conversation::Clear() {
+  sequence_->Truncate(0);
   std::erase_if(messages_, [](const ChatMessage& m) { return m.role != "system"; });
 }
 
 void Conversation::SetSystem(const std::string& text) {
   std::erase_if(messages_, [](const ChatMessage& m) { return m.role == "system"; });
-  if (!text.empty()) messages_.insert(messages_.begin(), {"system", text, "", {}});
+  if (!text.empty()) {
+    messages_.insert(messages_.begin(), {"system", ReplaceInvalidUtf8(text), "", {}});
+  }
+}
+
+void Conversation::SetMessages(std::vector<ChatMessage> messages) {
+  messages_ = std::move(messages);
+  for (ChatMessage& message : messages_) {
+    message.content = ReplaceInvalidUtf8(message.content);
+    message.reasoning_content = ReplaceInvalidUtf8(message.reasoning_content);
+  }
 }
 
 void Conversation::FromJson(const std::string& text, const std::string& source) {

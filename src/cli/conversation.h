@@ -1,5 +1,6 @@
-// A conversation with a model: the messages so far and the sequence that holds their tokens. What
-// two prompts have in common is computed once. Uses the engine from the caller's thread.
+// A conversation with a model: the messages so far, in valid UTF-8 (what is not becomes U+FFFD),
+// and the sequence that holds their tokens. What two prompts have in common is computed once. Uses
+// the engine from the caller's thread.
 #pragma once
 
 #include <functional>
@@ -33,7 +34,7 @@ class Conversation {
   // The sequence, for saving and restoring its rows.
   Sequence& sequence() { return *sequence_; }
   const Sequence& sequence() const { return *sequence_; }
-  void SetMessages(std::vector<ChatMessage> messages) { messages_ = std::move(messages); }
+  void SetMessages(std::vector<ChatMessage> messages);
   // Takes over messages that Json gave. Errors: kBadFile naming `source`.
   void FromJson(const std::string& json, const std::string& source);
   // The messages as a JSON array of objects with role, content and perhaps reasoning_content.

@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/likelihood.h"
 #include "cli/request.h"
 #include "engine/generate.h"
 #include "formats/json_scan.h"
 #include "model/config.h"
+#include "numerics/likelihood.h"
 
 namespace hillstar {
 namespace {

@@ -9,11 +9,11 @@
 #include <random>
 
 #include "cli/bench.h"
-#include "cli/likelihood.h"
 #include "cli/request.h"
 #include "core/check.h"
 #include "engine/sampler.h"
 #include "model/config.h"
+#include "numerics/likelihood.h"
 
 namespace hillstar {
 namespace {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "cli/likelihood.h"
 #include "cli/replay_report.h"
 #include "engine/fake_engine.h"
+#include "numerics/likelihood.h"
 
 namespace hillstar {
 namespace {

@@ -30,20 +30,23 @@ SessionIdentity IdentityOf(const Engine& engine) {
   identity.page_bytes = uint64_t(engine.page_bytes());
   identity.page_tokens = uint32_t(kPageTokens);
   identity.num_layers = uint32_t(std::max<int64_t>(1, engine.kv_shape().num_layers));
+  identity.selects_keys = engine.selects_keys();
   return identity;
 }
 
 }  // namespace
 
 fs::path SessionPath(const std::string& name) {
-  const bool is_printable = std::ranges::none_of(name, [](char c) { return uint8_t(c) < 32; });
-  if (name.empty() || name.front() == '.' || !is_printable) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("--session \"{}\" is no name for a session: it is empty, begins with a "
-                            "dot or holds control characters",
-                            EscapeControls(name)));
-  }
   if (name.find('/') != std::string::npos) return name;
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kUsage, fmt::format("--session \"{}\" is no name for a session: it {}",
+                                               EscapeControls(name), why));
+  };
+  if (name.empty()) refuse("is empty");
+  if (name.front() == '.') refuse("begins with a dot");
+  if (std::ranges::any_of(name, [](char c) { return uint8_t(c) < 32; })) {
+    refuse("holds control characters");
+  }
   const fs::path folder = SessionFolder();
   if (folder.empty()) {
     throw Error(ErrorCode::kIo,
@@ -53,79 +56,84 @@ fs::path SessionPath(const std::string& name) {
 }
 
 SavedChat::SavedChat(Engine& engine, const fs::path& path)
-    : path_(path), identity_(IdentityOf(engine)) {
-  std::error_code none;
-  if (!fs::exists(path, none)) {
-    file_ = SessionFile::Create(path, identity_);
-    return;
-  }
-  try {
-    file_ = SessionFile::Open(path, identity_, SessionCheck::kCommit);  // pages are read once
-    told_ = file_->findings();
-    meta_ = file_->meta();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnsupported) throw;
-    const SessionContent content = ReadSession(path);  // throws where the file is too new
-    told_ = content.findings;
-    told_.push_back(fmt::format(
-        "{} was saved with {}: its messages go on, its {} will be computed with the next answer",
-        path.string(), DescribeDifference(content.identity, identity_),
-        CountText(int64_t(content.ids.size()), "token")));
-    meta_ = content.meta;
-    file_ = SessionFile::Create(path, identity_);
-  }
-}
+    : context_tokens_(engine.context_tokens()),
+      file_(SessionFile::OpenOrCreate(path, IdentityOf(engine))) {}
 
 std::vector<std::string> SavedChat::Restore(Conversation& conversation) {
-  std::vector<std::string> notes = std::move(told_);
-  const size_t num_told = file_->findings().size();
-  if (meta_.empty()) return notes;
-  conversation.FromJson(meta_, path_.string());
-  const std::vector<int32_t> ids = file_->ids();
+  if (!file_.meta().empty()) conversation.FromJson(file_.meta(), file_.name());
+  const int64_t num_tokens = int64_t(file_.ids().size());
+  if (num_tokens > context_tokens_) {
+    throw Error(ErrorCode::kBudget,
+                fmt::format("the conversation in {} has {} tokens and does not fit the context of "
+                            "{} (--context)",
+                            file_.name(), num_tokens, context_tokens_));
+  }
+  int64_t rows = 0;
   try {
-    const int64_t rows = RestoreRows(conversation.sequence());
-    notes.insert(notes.end(), file_->findings().begin() + std::ptrdiff_t(num_told),
-                 file_->findings().end());
-    if (rows < int64_t(ids.size())) {
-      conversation.sequence().Append(std::span(ids).subspan(size_t(rows)), LogitsMode::kNone);
-      notes.push_back(
-          fmt::format("{} computed again", CountText(int64_t(ids.size()) - rows, "token")));
-    }
+    rows = RestoreRows(conversation.sequence());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kBadRequest) throw;
-    throw Error(ErrorCode::kBadFile, fmt::format("{}: {}", path_.string(), error.what()));
+    throw Error(ErrorCode::kBadFile, fmt::format("{}: {}", file_.name(), error.what()));
   }
-  notes.push_back(fmt::format("{} of the conversation and {} are back",
-                              CountText(int64_t(conversation.messages().size()), "message"),
-                              CountText(int64_t(ids.size()), "token")));
+  std::vector<std::string> notes = file_.findings();
+  num_told_ = notes.size();
+  if (!conversation.messages().empty()) {
+    notes.push_back(fmt::format("of {} {} are back, with {} of {}", file_.name(),
+                                CountText(int64_t(conversation.messages().size()), "message"), rows,
+                                CountText(num_tokens, "token")));
+  }
+  if (rows < num_tokens) {
+    notes.push_back(fmt::format("{} will be computed again with the next answer",
+                                CountText(num_tokens - rows, "token")));
+  }
   return notes;
 }
 
 int64_t SavedChat::RestoreRows(Sequence& sequence) {
-  std::vector<uint8_t> page(identity_.page_bytes);
+  std::vector<uint8_t> page(file_.identity().page_bytes);
   const auto read = [&](int64_t i, std::span<uint8_t> latents, std::span<uint8_t> keys) {
     // Thrown, so that the sequence never holds, or offers to others, what is damaged.
-    if (!file_->ReadPage(i, page)) throw Error(ErrorCode::kBadFile, "a damaged page");
+    if (!file_.ReadPage(i, page)) throw Error(ErrorCode::kBadFile, "a damaged page");
     std::copy_n(page.begin(), latents.size(), latents.begin());
     std::copy_n(page.begin() + std::ptrdiff_t(latents.size()), keys.size(), keys.begin());
   };
   while (true) {
-    const int64_t rows = file_->num_leading_rows();
+    const int64_t rows = file_.num_leading_rows();
     try {
-      sequence.Restore(std::span(file_->ids()).first(size_t(rows)), read);
+      sequence.Restore(std::span(file_.ids()).first(size_t(rows)), read);
       return rows;
     } catch (const Error& error) {
       // A page that turned out to be damaged is absent now, so fewer rows lead.
-      if (error.code() != ErrorCode::kBadFile || file_->num_leading_rows() >= rows) throw;
+      if (error.code() != ErrorCode::kBadFile || file_.num_leading_rows() >= rows) throw;
     }
   }
 }
 
-void SavedChat::Save(const Conversation& conversation) {
+std::vector<std::string> SavedChat::Save(const Conversation& conversation) {
+  Write(conversation);
+  std::vector<std::string> notes(file_.findings().begin() + std::ptrdiff_t(num_told_),
+                                 file_.findings().end());
+  num_told_ = file_.findings().size();
+  try {
+    file_.CompactIfDue(compact_from_);
+  } catch (const Error& error) {
+    // Not again after every answer: it would fill the disk each time.
+    compact_from_ = file_.garbage_bytes() + file_.garbage_bytes() / 2;
+    notes.push_back(fmt::format(
+        "the conversation is saved, but its file could not be made smaller: {}", error.what()));
+  }
+  return notes;
+}
+
+void SavedChat::SaveAnew(const Conversation& conversation) {
+  Write(conversation);
+  file_.Compact();
+}
+
+void SavedChat::Write(const Conversation& conversation) {
   const Sequence& sequence = conversation.sequence();
-  file_->Save(sequence.ids(), sequence.num_tokens(), conversation.Json(),
-              [&](int64_t page, std::span<uint8_t> out) { sequence.CopyPage(page, out); });
-  file_->CompactIfDue();
+  file_.Save(sequence.ids(), sequence.num_tokens(), conversation.Json(),
+             [&](int64_t page, std::span<uint8_t> out) { sequence.CopyPage(page, out); });
 }
 
 }  // namespace hillstar

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,25 +23,27 @@ class SavedChat {
   // Errors: SessionFile's, but for another model or KV format (see Restore).
   SavedChat(Engine& engine, const std::filesystem::path& path);
 
-  // Brings the conversation back: messages, and rows without computing them again. What is damaged
-  // is computed from the tokens; of another model's or format's session the messages are kept and
-  // the rows come with the next answer. Returns sentences for the user.
-  // Errors: kBudget where the context is too short; kBadFile where messages or tokens make no
-  // sense; the engine's.
+  // Brings the conversation back: messages, and rows without computing them again. Rows that are
+  // damaged, or another model's or format's, come with the next answer. Returns sentences for the
+  // user. Errors: kBudget where the context is too short; kBadFile where messages or tokens make
+  // no sense; the engine's.
   std::vector<std::string> Restore(Conversation& conversation);
 
-  // Writes what is new; returns once it is on the drive. Errors: kIo; what was saved before stays.
-  void Save(const Conversation& conversation);
+  // Writes what is new; returns once it is on the drive, with sentences for the user.
+  // Errors: kIo; what was saved before stays.
+  std::vector<std::string> Save(const Conversation& conversation);
+  // The same, and nothing of what was saved before stays in the file. Errors: likewise.
+  void SaveAnew(const Conversation& conversation);
 
  private:
   // Rows [0, n) from the file's pages; n is what it returns.
   int64_t RestoreRows(Sequence& sequence);
+  void Write(const Conversation& conversation);
 
-  const std::filesystem::path path_;
-  const SessionIdentity identity_;
-  std::optional<SessionFile> file_;
-  std::vector<std::string> told_;  // while the file was opened
-  std::string meta_;
+  const int64_t context_tokens_;
+  SessionFile file_;
+  size_t num_told_ = 0;  // of the file's findings
+  uint64_t compact_from_ = SessionFile::kMinGarbageBytes;
 };
 
 }  // namespace hillstar

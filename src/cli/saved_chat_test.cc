@@ -9,6 +9,7 @@
 #include "cli/chat.h"
 #include "cli/colibri_chat.h"
 #include "engine/fake_engine.h"
+#include "formats/file_io.h"
 
 namespace hillstar {
 namespace {
@@ -38,7 +39,6 @@ class SavedChatTest : public testing::Test {
   struct Talk {
     int exit_code;
     std::string out, notes;
-    int64_t num_appended;  // tokens that the engine computed
   };
   // A run of the program with these lines of input.
   Talk Run(const std::string& input, Engine* engine = nullptr) {
@@ -53,7 +53,7 @@ class SavedChatTest : public testing::Test {
     ChatSession session{used, options, false, false, *lines, out, notes};
     session.saved = &saved;
     const int code = Chat(session);
-    return {code, out.str(), notes.str(), 0};
+    return {code, out.str(), notes.str()};
   }
   void Damage(uint64_t from_end) {
     std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
@@ -74,9 +74,59 @@ TEST_F(SavedChatTest, AConversationGoesOnAfterTheProgramEnds) {
   EXPECT_NE(third.notes.find("6 messages"), std::string::npos) << third.notes;
 }
 
-TEST_F(SavedChatTest, ClearingIsSavedToo) {
-  Run("hello\n/clear\n");
-  EXPECT_EQ(Run("again\n").out, "b\n");
+// Of the prompt of the next answer the saved rows are taken over, and no other is computed.
+TEST_F(SavedChatTest, WhatWasSavedIsNotComputedAgain) {
+  Run("hello\nmore\n");
+  FakeEngine engine(CountingModel(FakeEngine({}).tokenizer().vocab_size()));
+  SavedChat saved(engine, path_);
+  Conversation conversation(engine, {}, {});
+  saved.Restore(conversation);
+  const auto& sequence = dynamic_cast<const FakeSequence&>(conversation.sequence());
+  EXPECT_EQ(sequence.num_appended, 0);
+  EXPECT_GT(sequence.num_tokens(), int64_t(std::string("hellomore").size()));
+}
+
+TEST_F(SavedChatTest, WhatIsForgottenIsNotOnTheDriveEither) {
+  for (const std::string command : {"/clear", "/system Be brief."}) {
+    Run("my secret is hunter2\nmore\n" + command + "\n");
+    const std::string bytes = ReadWholeFile(path_, 1 << 20);
+    EXPECT_EQ(bytes.find("hunter2"), std::string::npos) << command;
+    // The fake's rows are the ids.
+    const int32_t ids[] = {'h', 'u', 'n', 't', 'e', 'r'};
+    const std::string rows(reinterpret_cast<const char*>(ids), sizeof ids);
+    EXPECT_EQ(bytes.find(rows), std::string::npos) << command;
+    EXPECT_EQ(bytes.find("Be brief.") != std::string::npos, command != "/clear");
+    const Talk talk = Run("again\n");
+    EXPECT_EQ(talk.out, "b\n");
+    EXPECT_EQ(talk.notes.find("are back") != std::string::npos, command != "/clear") << talk.notes;
+    fs::remove(path_);
+  }
+}
+
+// What is not UTF-8 is replaced before the model sees it, so that the saved text says the same.
+TEST_F(SavedChatTest, InvalidTextIsTheSameAfterwards) {
+  Run("a river\xff\xfe?\n");
+  FakeEngine engine(CountingModel(FakeEngine({}).tokenizer().vocab_size()));
+  SavedChat saved(engine, path_);
+  Conversation conversation(engine, {}, {});
+  saved.Restore(conversation);
+  EXPECT_EQ(conversation.messages()[0].content, "a river\xef\xbf\xbd\xef\xbf\xbd?");
+  const auto ids = conversation.sequence().ids();
+  EXPECT_EQ(std::ranges::count(ids, 0xff), 0);
+  EXPECT_EQ(std::ranges::count(ids, 0xbd), 2);
+}
+
+TEST_F(SavedChatTest, AContextThatIsTooShortIsSaid) {
+  Run("hello\n" + std::string(60, 'x') + "\n");
+  FakeEngine engine(CountingModel(FakeEngine({}).tokenizer().vocab_size()), 40);
+  try {
+    Run("more\n", &engine);
+    FAIL() << "is not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kBudget);
+    EXPECT_NE(std::string(error.what()).find(path_.native() + " has "), std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(SavedChatTest, AnotherFormatKeepsTheMessages) {
@@ -115,10 +165,11 @@ TEST_F(SavedChatTest, ADamagedByteNeverChangesAnAnswer) {
   const auto size = fs::file_size(path_);
   const fs::path whole = folder_ / "whole";
   fs::copy_file(path_, whole);
-  int told = 0, refused = 0;
+  int told = 0, refused = 0, tries = 0;
   for (uint64_t at = 1; at <= size; at += size / 97 + 1) {
     fs::copy_file(whole, path_, fs::copy_options::overwrite_existing);
     Damage(at);
+    ++tries;
     try {
       const Talk talk = Run("last\n");
       EXPECT_EQ(talk.out, "d\n") << "byte " << at << " from the end";
@@ -127,11 +178,14 @@ TEST_F(SavedChatTest, ADamagedByteNeverChangesAnAnswer) {
       ++refused;
     }
   }
-  EXPECT_GT(told + refused, 0);
+  EXPECT_GT(told, 0);
+  EXPECT_EQ(refused, 0) << "of " << tries;  // head and commit are there twice
 }
 
 TEST(SessionPath, NamesAndFiles) {
-  EXPECT_EQ(SessionPath("some/file"), "some/file");
+  for (const char* file : {"some/file", "./file", "../file", "/folder/.file"}) {
+    EXPECT_EQ(SessionPath(file), file);
+  }
   EXPECT_THROW(SessionPath(""), Error);
   EXPECT_THROW(SessionPath(".hidden"), Error);
   EXPECT_THROW(SessionPath("a\nb"), Error);

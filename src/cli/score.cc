@@ -10,12 +10,12 @@
 #include <set>
 #include <utility>
 
-#include "cli/likelihood.h"
 #include "core/check.h"
 #include "engine/sampler.h"
 #include "formats/json_scan.h"
 #include "formats/safetensors.h"
 #include "model/config.h"
+#include "numerics/likelihood.h"
 
 namespace hillstar {
 namespace {

@@ -6,6 +6,7 @@
 
 #include <system_error>
 
+#include "formats/file_io.h"
 #include "hillstar/error.h"
 
 namespace hillstar {
@@ -22,10 +23,14 @@ fs::path Home() {
 fs::path StateFolder(const char* inside) {
   const fs::path home = Home();
   if (home.empty()) return {};
-  const fs::path state = home / ".local/state/hillstar", folder = state / inside;
+  const fs::path state = home / ".local/state/hillstar";
+  const fs::path folder = *inside == '\0' ? state : state / inside;
+  try {
+    CreateFoldersDurably(folder);
+  } catch (const Error&) {
+    return {};
+  }
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return {};
   fs::permissions(state, fs::perms::owner_all, error);
   return folder;
 }

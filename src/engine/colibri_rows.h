@@ -9,7 +9,8 @@
 
 namespace hillstar {
 
-// What a file for a model with these rows has to say. `vocab`: the model's vocabulary.
+// What a file for a model with these rows has to say; with an MTP layer among them none does.
+// `vocab`: the model's vocabulary.
 ColibriKvShape ColibriShapeOf(const KvShape& shape, int64_t vocab);
 
 // Writes one token's rows into its place, 0..63, of a page's latents and index keys of all layers,

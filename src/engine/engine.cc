@@ -94,6 +94,9 @@ class CpuEngine : public Engine {
   std::string_view simd_level() const override { return s_.ops->name(); }
   std::string_view weight_summary() const override { return summary_; }
   std::string_view kv_format() const override { return KvFormatName(s_.sizes.kv_format); }
+  bool selects_keys() const override {
+    return Selects(s_.sizes.attention) && s_.kv->pool().shape().num_index_layers() > 0;
+  }
   MemoryPlan memory() const override { return memory_; }
   uint64_t weight_bytes_per_token() const override { return work_.weight_bytes_per_token(); }
   double prompt_products(int64_t num_tokens) const override {

@@ -223,6 +223,7 @@ class FakeEngine : public Engine {
   int num_threads() const override { return 1; }
   std::string_view simd_level() const override { return "fake"; }
   std::string_view weight_summary() const override { return "none"; }
+  bool selects_keys() const override { return false; }
   std::string_view kv_format() const override { return "q15"; }
   MemoryPlan memory() const override { return {}; }
   uint64_t weight_bytes_per_token() const override { return 1000; }

@@ -13,6 +13,7 @@
 #include "model/float_pass.h"
 #include "model/forward.h"
 #include "model/tiny_checkpoint_test_files.h"
+#include "numerics/likelihood.h"
 #include "ops/cpu_ops.h"
 #include "tokenizer/tokenizer.h"
 
@@ -48,13 +49,7 @@ struct Comparison {
   double Sigma() const {
     double variance = 0;
     for (size_t at = 0; at < reference.size(); at += vocab) {
-      double sum = 0, squares = 0;
-      for (size_t i = at; i < at + vocab; ++i) {
-        sum += double(reference[i]);
-        squares += double(reference[i]) * double(reference[i]);
-      }
-      const double mean = sum / double(vocab);
-      variance += squares / double(vocab) - mean * mean;
+      variance += Variance(std::span(reference).subspan(at, vocab));
     }
     const double spread = std::sqrt(variance / (double(reference.size()) / double(vocab)));
     return 7.7e-5 * std::sqrt(double(9 * num_layers + 1)) * spread;

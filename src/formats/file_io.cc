@@ -158,7 +158,7 @@ std::optional<File> File::TryOpenDirectForWriting(const std::filesystem::path& p
 
 File File::OpenForWriting(const std::filesystem::path& path) {
   const int fd = OpenRetried(path.c_str(), O_RDWR | O_CREAT | O_NONBLOCK);
-  if (fd < 0) ThrowIo("create", path.native(), errno);
+  if (fd < 0) ThrowIo("open for writing", path.native(), errno);
   File file(fd, path.native());
   RequireRegular(fd, file.name_);
   return file;
@@ -280,6 +280,17 @@ void WriteFileAtomically(const std::filesystem::path& path, std::string_view con
     file.Sync();
   }
   RenameDurably(partial, path);
+}
+
+void CreateFoldersDurably(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (folder.empty() || std::filesystem::is_directory(folder, error)) return;
+  const std::filesystem::path parent = folder.has_parent_path() ? folder.parent_path() : ".";
+  CreateFoldersDurably(parent);
+  if (!std::filesystem::create_directory(folder, error) && error) {
+    ThrowIo("make the folder", folder.native(), error.value());
+  }
+  File::OpenFolder(parent).Sync();
 }
 
 void RenameDurably(const std::filesystem::path& from, const std::filesystem::path& to) {

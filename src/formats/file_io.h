@@ -86,6 +86,9 @@ class File {
 std::string ReadWholeFile(const std::filesystem::path& path, uint64_t max_bytes);
 // Writes `path`.partial, syncs it and renames it, so that `path` is whole or absent at any moment.
 void WriteFileAtomically(const std::filesystem::path& path, std::string_view content);
+// Makes what is missing of `folder` and of the folders that it lies in, and syncs the names.
+// Errors: kIo.
+void CreateFoldersDurably(const std::filesystem::path& folder);
 // Renames within a folder and syncs the folder.
 void RenameDurably(const std::filesystem::path& from, const std::filesystem::path& to);
 

@@ -178,6 +178,9 @@ bool ColibriKvFile::Refuse(int64_t index, const std::string& why) {
   return false;
 }
 
+// The largest code times a larger one is infinite.
+constexpr float kMaxScale = std::numeric_limits<float>::max() / 448;
+
 bool ColibriKvFile::IsSound(int64_t index, const ColibriKvRecord& record) {
   if (record.token < 0 || record.token >= shape_.vocab) {
     return Refuse(index, fmt::format("has the token id {}, outside the vocabulary of {},",
@@ -200,7 +203,7 @@ bool ColibriKvFile::IsSound(int64_t index, const ColibriKvRecord& record) {
   for (const auto* scales : {&record.latent_scales, &record.rope_scales}) {
     for (size_t layer = 0; layer < scales->size(); ++layer) {
       const float scale = (*scales)[layer];
-      if (std::isfinite(scale) && scale >= 0) continue;
+      if (scale >= 0 && scale <= kMaxScale) continue;
       return Refuse(index, fmt::format("has the scale {} in layer {}", scale, layer));
     }
   }

@@ -16,7 +16,7 @@ namespace hillstar {
 // What the model has; the file must say the same. No index keys: index_head_dim and
 // num_index_layers are 0.
 struct ColibriKvShape {
-  int32_t num_layers = 0;  // without MTP layers
+  int32_t num_layers = 0;  // files have no rows of MTP layers
   int32_t latent = 0;      // values of a latent (kv_lora_rank)
   int32_t rope = 0;        // values of a rope part (qk_rope_head_dim)
   int32_t index_head_dim = 0;
@@ -52,7 +52,8 @@ class ColibriKvFile {
   // Sentences about what is missing or was mended.
   const std::vector<std::string>& findings() const { return findings_; }
 
-  // False if the record holds a number that is not finite, a negative scale or a token outside the
+  // False if the record holds a number that is not finite, a scale that is negative or larger than
+  // FLT_MAX / 448, or a token outside the
   // vocabulary: then it and all behind it are refused, num_tokens() says so, findings() why. NaN
   // codes of version 2 become 0, as the predecessor reads them, in codes and values; the first
   // record that had one is named. REQUIRES 0 <= index < num_tokens(). Errors: kIo.

@@ -271,10 +271,10 @@ TEST_F(ColibriKvTest, ARecordThatIsNotFiniteEndsTheFile) {
 }
 
 TEST_F(ColibriKvTest, ABadScaleEndsTheFile) {
-  for (const float scale : {std::numeric_limits<float>::infinity(), -1.0f, 3e38f,
+  for (const float scale : {std::numeric_limits<float>::infinity(), -1.0f, 1e36f,
                             std::numeric_limits<float>::quiet_NaN()}) {
     std::string record2 = RecordOfVersion2(0);
-    // The second layer's rope scale; a code of more than 1 makes 3e38 infinite.
+    // The second layer's rope scale.
     const size_t at = 4 + (5 + 4 + 4 + 4) + (5 + 4 + 4);
     record2[at - 1] = char(0x7e);
     std::memcpy(record2.data() + at, &scale, 4);
@@ -283,7 +283,6 @@ TEST_F(ColibriKvTest, ABadScaleEndsTheFile) {
     EXPECT_FALSE(file.ReadRecord(0, &record)) << scale;
     EXPECT_EQ(file.num_tokens(), 0);
     // Zero codes do not hide it.
-    if (scale == 3e38f) continue;
     std::memset(record2.data() + at - 4, 0, 4);
     ColibriKvFile zeros = Opened(Header('2', kShape, 1, 1) + record2);
     EXPECT_FALSE(zeros.ReadRecord(0, &record)) << scale;

@@ -1,6 +1,6 @@
 // kill -9 at random moments: a child process, this program once more, saves turn after turn and
 // tells each one that Save has acknowledged; its parent kills it, opens the file, compares every
-// bit, and lets the next child go on. --kills=N sets how often.
+// bit, and lets the next child go on. --kills=N sets how often, --seed=N when: as in a run before.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,6 +10,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <random>
 #include <thread>
 
 #include "formats/safetensors_test_files.h"
@@ -22,7 +23,8 @@ namespace hillstar {
 namespace {
 
 int num_kills = 12;
-constexpr std::string_view kKillsFlag = "--kills=", kChildFlag = "--child=";
+uint64_t seed = std::random_device{}();
+constexpr std::string_view kKillsFlag = "--kills=", kSeedFlag = "--seed=", kChildFlag = "--child=";
 
 // Pages of 128 KiB take long enough to be cut off in the middle.
 SessionIdentity CrashIdentity() { return TestIdentity(64, 2048); }
@@ -105,7 +107,8 @@ struct Tally {
 TEST(SessionCrash, AKilledProcessLosesNothingThatItAcknowledged) {
   const TempFolder folder;
   const auto path = folder.path() / "chat.session";
-  std::mt19937_64 random(std::random_device{}());
+  std::mt19937_64 random(seed);
+  fmt::print("--seed={}\n", seed);
   const auto below = [&random](uint64_t n) { return random() % n; };
   TestTurn turn;  // the one in the file
   uint64_t number = 0;
@@ -154,6 +157,8 @@ int main(int argc, char** argv) {
     const std::string_view argument = argv[i];
     if (argument.starts_with(kChildFlag)) RunChild(argument.substr(kChildFlag.size()));
     if (argument.starts_with(kKillsFlag)) num_kills = std::atoi(argv[i] + kKillsFlag.size());
+    if (argument.starts_with(kSeedFlag))
+      seed = std::strtoull(argv[i] + kSeedFlag.size(), nullptr, 10);
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();

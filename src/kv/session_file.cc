@@ -50,6 +50,33 @@ SessionFile SessionFile::Open(const std::filesystem::path& path, const SessionId
   return session;
 }
 
+SessionFile SessionFile::OpenOrCreate(const std::filesystem::path& path,
+                                      const SessionIdentity& identity) {
+  DiskPlace place(path);
+  auto lock = std::make_unique<SessionLock>(place.path());
+  std::optional<SessionFile> session;
+  try {
+    session = OpenAt(std::make_unique<DiskPlace>(path), identity, SessionCheck::kCommit);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) {
+      session = CreateAt(std::make_unique<DiskPlace>(path), identity);
+    } else if (error.code() == ErrorCode::kUnsupported) {
+      SessionContent saved = ReadSessionAt(&place);  // throws for a newer version
+      session = CreateAt(std::make_unique<DiskPlace>(path), identity);
+      session->state_.ids = std::move(saved.ids);
+      session->state_.meta = std::move(saved.meta);
+      session->findings_ = std::move(saved.findings);
+      session->findings_.push_back(fmt::format(
+          "{} was saved with {}: its rows are of no use here, and what is saved next replaces it",
+          place.name(), DescribeDifference(saved.identity, identity)));
+    } else {
+      throw;
+    }
+  }
+  session->lock_ = std::move(lock);
+  return std::move(*session);
+}
+
 SessionFile SessionFile::Create(const std::filesystem::path& path,
                                 const SessionIdentity& identity) {
   auto place = std::make_unique<DiskPlace>(path);
@@ -191,6 +218,7 @@ void SessionFile::Save(std::span<const int32_t> ids, int64_t num_rows, std::stri
                     "at most {} and {}",
                     ids.size(), meta.size(), name(), kMaxSessionTokens, kMaxSessionMetaBytes));
   }
+  ForgetRemovedFile();
   SessionState next = Keep(ids, meta);
   const std::vector<int64_t> missing = MissingPages(&next, num_rows);
   if (!storage_) {
@@ -203,6 +231,21 @@ void SessionFile::Save(std::span<const int32_t> ids, int64_t num_rows, std::stri
   const bool is_durable = !tail_is_dirty_ && !folder_is_dirty_ && !needs_commit_;
   if (is_durable && missing.empty() && next == state_) return;
   Append(std::move(next), missing, page);
+}
+
+void SessionFile::ForgetRemovedFile() {
+  using NameLeadsTo = SessionStorage::NameLeadsTo;
+  if (!storage_) return;
+  const NameLeadsTo now = storage_->name_leads_to();
+  if (now == NameLeadsTo::kThis) return;
+  if (now == NameLeadsTo::kOther) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} is another file than the one that was opened, and is left as it is",
+                            name()));
+  }
+  findings_.push_back(fmt::format("{} was removed and is written anew", name()));
+  storage_.reset();
+  state_.pages.clear();
 }
 
 void SessionFile::Append(SessionState next, const std::vector<int64_t>& pages,
@@ -334,6 +377,12 @@ uint64_t SessionFile::garbage_bytes() const {
 bool SessionFile::CompactIfDue(uint64_t min_garbage_bytes) {
   const uint64_t garbage = garbage_bytes();
   if (!storage_ || garbage < min_garbage_bytes || garbage <= end_ / 2) return false;
+  Compact();
+  return true;
+}
+
+void SessionFile::Compact() {
+  CHECK(storage_);
   std::vector<int64_t> pages;
   for (int64_t page = 0; page < int64_t(state_.pages.size()); ++page) {
     if (page_rows(page) > 0) pages.push_back(page);
@@ -345,7 +394,6 @@ bool SessionFile::CompactIfDue(uint64_t min_garbage_bytes) {
     LosePage(page, "is damaged");
     return false;
   });
-  return true;
 }
 
 SessionContent ReadSessionAt(SessionPlace* place) {

@@ -42,6 +42,11 @@ class SessionFile {
   // After any Error the file is as it was.
   static SessionFile Open(const std::filesystem::path& path, const SessionIdentity& identity,
                           SessionCheck check = SessionCheck::kPages);
+  // The saved session at `path`, or a new one where there is none. One of another identity has its
+  // ids and its text but no rows; findings() says so, and the next Save replaces the file.
+  // Errors: as Open's and Create's otherwise.
+  static SessionFile OpenOrCreate(const std::filesystem::path& path,
+                                  const SessionIdentity& identity);
   // A session without tokens. The first Save makes the file; one that is there is replaced then,
   // and not before the new one is durable. REQUIRES IsValid(identity). Errors: kIo if another
   // process has it or its folder cannot be written.
@@ -75,15 +80,18 @@ class SessionFile {
   // Errors: kBadRequest past kMaxSessionTokens or kMaxSessionMetaBytes; kIo where the disk is full
   // or fails; what `page` throws. Then what was saved before is still saved, and the same call may
   // be made again. (Where only the name of the file could not be made durable, ids() and meta()
-  // are the new ones already.)
+  // are the new ones already.) A file that was removed meanwhile is written anew; kIo where another
+  // one has its name.
   void Save(std::span<const int32_t> ids, int64_t num_rows, std::string_view meta,
             const PageSource& page);
 
   // Bytes that nothing needs any more: former pages and commits.
   uint64_t garbage_bytes() const;
-  // If these are more than half of the file and at least `min_garbage_bytes`, writes the session
-  // into a new file that replaces this one; then true. Takes as long as copying the session and
-  // needs that much room. To be called after Save. Errors: kIo, as for Save.
+  // Writes the session into a new file that replaces this one, without what was there before.
+  // Takes as long as copying the session and needs that much room. To be called after Save.
+  // Errors: kIo, as for Save.
+  void Compact();
+  // Does so if garbage is more than half of the file and at least `min_garbage_bytes`; then true.
   bool CompactIfDue(uint64_t min_garbage_bytes = kMinGarbageBytes);
 
   static constexpr uint64_t kMinGarbageBytes = uint64_t{64} << 20;
@@ -113,6 +121,7 @@ class SessionFile {
   void CutTail();
   void SyncFolderIfDirty();
   uint64_t LiveBytes() const;
+  void ForgetRemovedFile();
   uint64_t stored_page_bytes() const { return StoredPageBytes(head_.identity); }
 
   std::unique_ptr<SessionLock> lock_;  // none on other storage

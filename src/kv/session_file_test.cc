@@ -489,7 +489,7 @@ TEST(SessionOnDisk, SavedOpenedCompactedAndReadByOthers) {
     EXPECT_TRUE(Holds(&session, small.turns[2]));
   }
   EXPECT_LT(std::filesystem::file_size(path), small.bytes.size());
-  folder.Write(std::string(kName) + ".partial", "left by a crash");
+  folder.Write(std::string(kName) + ".partial", "HSSESSN\nleft by a crash");
   {
     SessionFile session = SessionFile::Open(path, TestIdentity());
     EXPECT_TRUE(Holds(&session, small.turns[2]));
@@ -535,6 +535,128 @@ TEST(SessionOnDisk, ASessionHasOneOwner) {
   SessionFile session = SessionFile::Open(path, TestIdentity());
   expect_taken();
   EXPECT_TRUE(Holds(&session, small.turns[0]));
+}
+
+TEST(SessionOnDisk, ASecondNameOfAFileIsNoSecondOwner) {
+  const TempFolder folder;
+  const auto path = folder.path() / kName, other_name = folder.path() / "other name";
+  SessionFile session = SessionFile::Create(path, TestIdentity());
+  const SmallSession small;
+  SaveTurn(&session, small.turns[0]);
+  const auto expect_taken = [&] {
+    std::filesystem::create_hard_link(path, other_name);
+    ExpectError(ErrorCode::kIo, {"other name", "in use"},
+                [&] { SessionFile::Open(other_name, TestIdentity()); });
+    ExpectError(ErrorCode::kIo, {"other name", "in use"},
+                [&] { SessionFile::OpenOrCreate(other_name, TestIdentity()); });
+    std::filesystem::remove(other_name);
+  };
+  expect_taken();
+  session.Compact();
+  expect_taken();
+}
+
+// What has the name of a lock or of an unfinished session and is none stays as it is.
+TEST(SessionOnDisk, OtherPeoplesFilesStay) {
+  const TempFolder folder;
+  const SmallSession small;
+  const auto path = folder.path() / kName;
+  const auto lock = path.native() + ".lock", partial = path.native() + ".partial";
+  const auto text_of = [](const std::string& file) { return ReadWholeFile(file, 1000); };
+  folder.Write(std::string(kName) + ".lock", "name = \"precious\"");
+  ExpectError(ErrorCode::kIo, {".lock is in the way", "not empty"},
+              [&] { SessionFile::Create(path, TestIdentity()); });
+  EXPECT_EQ(text_of(lock), "name = \"precious\"");
+  std::filesystem::remove(lock);
+  for (const std::string text : {"precious", "short"}) {
+    folder.Write(std::string(kName) + ".partial", text);
+    {
+      SessionFile session = SessionFile::Create(path, TestIdentity());
+      ExpectError(ErrorCode::kIo, {".partial is in the way"},
+                  [&] { SaveTurn(&session, small.turns[0]); });
+    }
+    EXPECT_EQ(text_of(partial), text);
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  for (const std::string& text : {std::string(), std::string(5000, '\0')}) {
+    folder.Write(std::string(kName) + ".partial", text);  // a crash may leave these
+    { const SessionFile session = SessionFile::Create(path, TestIdentity()); }
+    EXPECT_FALSE(std::filesystem::exists(partial));
+  }
+  // Sessions of such names are sessions.
+  const auto named_lock = folder.path() / (std::string(kName) + ".lock");
+  {
+    SessionFile session = SessionFile::Create(named_lock, TestIdentity());
+    SaveTurn(&session, small.turns[0]);
+  }
+  EXPECT_THROW(SessionFile::Create(path, TestIdentity()), Error);
+  EXPECT_EQ(ReadSession(named_lock).ids, small.turns[0].ids);
+}
+
+TEST(SessionOnDisk, AFileThatIsGoneIsWrittenAnew) {
+  const TempFolder folder;
+  const SmallSession small;
+  const auto path = folder.path() / kName, moved = folder.path() / "moved";
+  SessionFile session = SessionFile::Create(path, TestIdentity());
+  SaveTurn(&session, small.turns[0]);
+  std::filesystem::rename(path, moved);
+  SaveTurn(&session, small.turns[1]);
+  EXPECT_EQ(ReadSession(moved).ids, small.turns[0].ids);
+  EXPECT_EQ(ReadSession(path).ids, small.turns[1].ids);
+  EXPECT_TRUE(Holds(&session, small.turns[1]));
+  ASSERT_EQ(session.findings().size(), 1u);
+  EXPECT_NE(session.findings()[0].find("was removed and is written anew"), std::string::npos);
+  // Another file in its place is somebody's.
+  std::filesystem::rename(moved, path);
+  ExpectError(ErrorCode::kIo, {kName, "is another file"},
+              [&] { SaveTurn(&session, small.turns[2]); });
+  EXPECT_EQ(ReadSession(path).ids, small.turns[0].ids);
+}
+
+TEST(SessionOnDisk, OpenOrCreateGoesOnWithWhatThereIs) {
+  const TempFolder folder;
+  const SmallSession small;
+  const auto path = folder.path() / kName;
+  {
+    SessionFile session = SessionFile::OpenOrCreate(path, TestIdentity());
+    EXPECT_TRUE(session.ids().empty() && session.findings().empty());
+    EXPECT_FALSE(std::filesystem::exists(path));
+    SaveTurn(&session, small.turns[1]);
+  }
+  {
+    SessionFile session = SessionFile::OpenOrCreate(path, TestIdentity());
+    EXPECT_TRUE(Holds(&session, small.turns[1]));
+  }
+  SessionIdentity other = TestIdentity();
+  other.selects_keys = !other.selects_keys;
+  {
+    SessionFile session = SessionFile::OpenOrCreate(path, other);
+    EXPECT_EQ(session.ids(), small.turns[1].ids);
+    EXPECT_EQ(session.num_leading_rows(), 0);
+    ASSERT_EQ(session.findings().size(), 1u);
+    EXPECT_NE(session.findings()[0].find("attention dense instead of sparse"), std::string::npos)
+        << session.findings()[0];
+    EXPECT_THROW(SessionFile::OpenOrCreate(path, TestIdentity()), Error);  // it has the lock
+  }
+  {
+    SessionFile session = SessionFile::OpenOrCreate(path, TestIdentity());  // nothing was changed
+    EXPECT_TRUE(Holds(&session, small.turns[1]));
+  }
+  SessionFile session = SessionFile::OpenOrCreate(path, other);
+  SaveTurn(&session, small.turns[2]);
+  EXPECT_TRUE(Holds(&session, small.turns[2]));
+  EXPECT_THROW(SessionFile::Open(path, TestIdentity()), Error);
+}
+
+TEST(SessionOnDisk, ALinkToNothingIsFollowed) {
+  const TempFolder folder;
+  const SmallSession small;
+  const auto link = folder.path() / kName;
+  std::filesystem::create_symlink("real", link);
+  SessionFile session = SessionFile::Create(link, TestIdentity());
+  SaveTurn(&session, small.turns[0]);
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(ReadSession(folder.path() / "real").ids, small.turns[0].ids);
 }
 
 // The system's own short writes and errors.

@@ -14,7 +14,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
-constexpr std::array<char, 8> kHeadMagic = {'H', 'S', 'S', 'E', 'S', 'S', 'N', '\n'};
 constexpr std::array<char, 8> kCommitMagic = {'H', 'S', 'C', 'O', 'M', 'M', 'I', 'T'};
 constexpr size_t kMaxFormatChars = 15;
 
@@ -29,7 +28,7 @@ struct RawHead {
   std::array<uint8_t, 32> model;
   std::array<char, kMaxFormatChars + 1> kv_format;  // ends in zeros
   uint32_t num_layers;
-  uint32_t zero;
+  uint32_t selects_keys;  // 0 or 1
 };
 static_assert(sizeof(RawHead) == 88);
 constexpr size_t kHeadChecksumAt = kSessionSectorBytes - sizeof(uint64_t);
@@ -107,6 +106,8 @@ std::string DescribeDifference(const SessionIdentity& saved, const SessionIdenti
     if (text.empty()) text = fmt::format("another model {}", ShortHex(saved.model));
   }
   compare("KV format", saved.kv_format, wanted.kv_format);
+  const auto attention = [](bool selects) { return selects ? "sparse" : "dense"; };
+  compare("attention", attention(saved.selects_keys), attention(wanted.selects_keys));
   compare("number of layers", saved.num_layers, wanted.num_layers);
   compare("tokens a page", saved.page_tokens, wanted.page_tokens);
   compare("bytes a page", saved.page_bytes, wanted.page_bytes);
@@ -117,7 +118,7 @@ std::string EncodeHead(const SessionHead& head) {
   const SessionIdentity& identity = head.identity;
   CHECK(IsValid(identity));
   RawHead raw{};
-  raw.magic = kHeadMagic;
+  std::copy(kSessionMagic.begin(), kSessionMagic.end(), raw.magic.begin());
   raw.version = kSessionVersion;
   raw.page_tokens = identity.page_tokens;
   raw.page_bytes = identity.page_bytes;
@@ -125,6 +126,7 @@ std::string EncodeHead(const SessionHead& head) {
   raw.model = identity.model;
   std::copy(identity.kv_format.begin(), identity.kv_format.end(), raw.kv_format.begin());
   raw.num_layers = identity.num_layers;
+  raw.selects_keys = identity.selects_keys;
   std::string sector;
   Append(&sector, raw);
   sector.resize(kHeadChecksumAt, '\0');
@@ -134,10 +136,7 @@ std::string EncodeHead(const SessionHead& head) {
 
 DecodedHead DecodeHead(std::string_view sector) {
   DecodedHead decoded;
-  if (sector.size() < sizeof(kHeadMagic) ||
-      Load<decltype(RawHead::magic)>(sector.data()) != kHeadMagic) {
-    return decoded;
-  }
+  if (!sector.starts_with(kSessionMagic)) return decoded;
   decoded.state = HeadState::kDamaged;
   if (sector.size() != kSessionSectorBytes ||
       Load<uint64_t>(sector.data() + kHeadChecksumAt) != Checksum(sector.data(), kHeadChecksumAt)) {
@@ -156,6 +155,7 @@ DecodedHead DecodeHead(std::string_view sector) {
   identity.page_bytes = raw.page_bytes;
   identity.page_tokens = raw.page_tokens;
   identity.num_layers = raw.num_layers;
+  identity.selects_keys = raw.selects_keys != 0;
   decoded.head.file_id = raw.file_id;
   // Only what EncodeHead would have written is a head.
   if (IsValid(identity) && EncodeHead(decoded.head) == sector) decoded.state = HeadState::kWhole;

@@ -17,6 +17,7 @@ namespace hillstar {
 // was acknowledged shares a sector with what is written later.
 inline constexpr uint64_t kSessionSectorBytes = 4096;
 inline constexpr uint32_t kSessionVersion = 1;
+inline constexpr std::string_view kSessionMagic = "HSSESSN\n";  // a file's first bytes
 // Two copies of the head, a sector each.
 inline constexpr uint64_t kSessionHeadBytes = 2 * kSessionSectorBytes;
 
@@ -37,6 +38,7 @@ struct SessionIdentity {
   uint64_t page_bytes = 0;          // of all layers, 1 to kMaxSessionPageBytes
   uint32_t page_tokens = 0;         // 1 to kMaxSessionPageTokens
   uint32_t num_layers = 0;          // at least 1
+  bool selects_keys = false;        // an indexer chooses what a token attends to
 
   bool operator==(const SessionIdentity&) const = default;
 };

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hillstar/error.h"
+#include "kv/session_records.h"
 
 namespace hillstar {
 namespace {
@@ -21,7 +22,25 @@ std::filesystem::path Resolved(const std::filesystem::path& path) {
   const auto absolute = std::filesystem::absolute(path, error);
   if (error) return path;
   const auto resolved = std::filesystem::weakly_canonical(absolute, error);
-  return error ? absolute : resolved;
+  if (error) return absolute;
+  // A link to nothing is not followed by then.
+  const auto target = std::filesystem::read_symlink(resolved, error);
+  return error ? resolved : (resolved.parent_path() / target).lexically_normal();
+}
+
+Error InUse(const std::string& session) {
+  return {
+      ErrorCode::kIo,
+      fmt::format("{} is in use by another process or conversation; close that first", session)};
+}
+
+// What a crash may leave of a file that was being written: nothing, a session, or, after a cut of
+// the power, zeros.
+bool IsUnfinishedSession(const File& file) {
+  std::string start(8, '\0');
+  if (file.size() < start.size()) return file.size() == 0;
+  file.ReadAt(0, start.data(), start.size());
+  return start == kSessionMagic || start == std::string(8, '\0');
 }
 
 class DiskStorage final : public SessionStorage {
@@ -39,6 +58,13 @@ class DiskStorage final : public SessionStorage {
   void Resize(uint64_t num_bytes) override { file_.Resize(num_bytes); }
   void Sync() override { file_.Sync(); }
   void TakeName() override { file_.RenameTo(final_path_); }
+  NameLeadsTo name_leads_to() const override {
+    if (file_.HasItsName()) return NameLeadsTo::kThis;
+    std::error_code error;
+    const auto status = std::filesystem::symlink_status(final_path_, error);
+    return status.type() == std::filesystem::file_type::not_found ? NameLeadsTo::kNothing
+                                                                  : NameLeadsTo::kOther;
+  }
 
  private:
   File file_;
@@ -69,7 +95,9 @@ DiskPlace::DiskPlace(const std::filesystem::path& path)
 std::unique_ptr<SessionStorage> DiskPlace::Open() {
   // Opened for reading first: it refuses what is absent or no file, where the other would create.
   File::OpenForReading(path_);
-  return std::make_unique<DiskStorage>(File::OpenForWriting(path_), path_);
+  File file = File::OpenForWriting(path_);
+  if (!file.TryLock()) throw InUse(name_);
+  return std::make_unique<DiskStorage>(std::move(file), path_);
 }
 
 std::unique_ptr<const SessionStorage> DiskPlace::OpenToRead() {
@@ -78,6 +106,13 @@ std::unique_ptr<const SessionStorage> DiskPlace::OpenToRead() {
 
 std::unique_ptr<SessionStorage> DiskPlace::CreatePartial() {
   File file = File::OpenForWriting(partial_path_);
+  if (!file.TryLock()) throw InUse(name_);
+  if (!IsUnfinishedSession(file)) {
+    throw Error(
+        ErrorCode::kIo,
+        fmt::format("{} is in the way: it is no session, and {} would be written there first",
+                    partial_path_.native(), name_));
+  }
   file.Resize(0);
   using std::filesystem::perms;
   std::error_code error;  // a file system without permissions serves as well
@@ -87,6 +122,12 @@ std::unique_ptr<SessionStorage> DiskPlace::CreatePartial() {
 
 void DiskPlace::RemovePartial() {
   std::error_code error;
+  if (!std::filesystem::is_regular_file(partial_path_, error)) return;
+  try {
+    if (!IsUnfinishedSession(File::OpenForReading(partial_path_))) return;
+  } catch (const Error&) {
+    return;
+  }
   std::filesystem::remove(partial_path_, error);
 }
 
@@ -95,10 +136,11 @@ void DiskPlace::SyncFolder() { File::OpenFolder(path_.parent_path()).Sync(); }
 SessionLock::SessionLock(const std::filesystem::path& session) : path_(Sibling(session, ".lock")) {
   while (true) {
     file_ = File::OpenForWriting(path_);
-    if (!file_.TryLock()) {
-      throw Error(ErrorCode::kIo,
-                  fmt::format("{} is in use by another process or conversation; close that first",
-                              session.native()));
+    if (!file_.TryLock()) throw InUse(session.native());
+    if (file_.size() > 0) {
+      throw Error(ErrorCode::kIo, fmt::format("{} is in the way: it is not empty, so it is not the "
+                                              "lock that keeps {} to one conversation",
+                                              path_.native(), session.native()));
     }
     // Its last owner may have removed it between the two calls.
     if (file_.HasItsName()) return;

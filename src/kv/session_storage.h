@@ -30,6 +30,9 @@ class SessionStorage {
   // Of a partial file: it becomes the session's file in place of what had the name. All or nothing
   // at once, durable after SyncFolder.
   virtual void TakeName() = 0;
+  // What its name leads to now: this file still, nothing, or another file.
+  enum class NameLeadsTo { kThis, kNothing, kOther };
+  virtual NameLeadsTo name_leads_to() const = 0;
 };
 
 // All of `num_bytes`. `name` is for the message. Errors: kIo.
@@ -48,15 +51,17 @@ class SessionPlace {
   virtual std::unique_ptr<SessionStorage> Open() = 0;
   // Only to read: a file that may not be written serves as well. Errors: likewise.
   virtual std::unique_ptr<const SessionStorage> OpenToRead() = 0;
-  // An empty file under another name; one that a crash left there is emptied. Errors: kIo.
+  // An empty file under another name; one that a crash left there is emptied. Errors: kIo, also
+  // where something else has the name, which stays.
   virtual std::unique_ptr<SessionStorage> CreatePartial() = 0;
-  // Nothing happens where there is none, or where it cannot be removed.
+  // Nothing happens where there is none, where it cannot be removed, or where it is no session.
   virtual void RemovePartial() = 0;
   virtual void SyncFolder() = 0;
 };
 
 // A file in a folder; the successor is PATH.partial. Links are followed once, at the start: it is
-// the file behind them that is replaced. Files are readable by their owner only.
+// the file behind them that is replaced. Files are readable by their owner only, and locked: a
+// SessionLock goes by the name, and a file may have several.
 class DiskPlace final : public SessionPlace {
  public:
   explicit DiskPlace(const std::filesystem::path& path);
@@ -76,11 +81,12 @@ class DiskPlace final : public SessionPlace {
 };
 
 // Keeps a session to one owner. It is a lock on PATH.lock: the session's own file is replaced now
-// and then, and a lock on it would go with the old one. The file is removed with the lock; one that
-// a crash leaves is free for the next.
+// and then, and a lock on it would go with the old one. The file is empty and removed with the
+// lock; one that a crash leaves is free for the next.
 class SessionLock {
  public:
-  // Errors: kIo, naming the session, if somebody else has it.
+  // Errors: kIo, naming the session, if somebody else has it, or if PATH.lock is not empty and so
+  // something else, which stays.
   explicit SessionLock(const std::filesystem::path& session);
   ~SessionLock();
   SessionLock(const SessionLock&) = delete;

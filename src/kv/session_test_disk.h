@@ -248,6 +248,12 @@ class TestStorage final : public SessionStorage {
     throw Error(ErrorCode::kIo, "cannot sync: injected");
   }
 
+  NameLeadsTo name_leads_to() const override {
+    const auto found = disk_->names_.find(final_name_);
+    if (found == disk_->names_.end()) return NameLeadsTo::kNothing;
+    return found->second == file_ ? NameLeadsTo::kThis : NameLeadsTo::kOther;
+  }
+
   void TakeName() override {
     RequireLive();
     disk_->FailOr("rename", [&] {

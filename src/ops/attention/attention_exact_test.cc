@@ -77,11 +77,11 @@ ExactKey MakeKey(const AttentionInputs& in, int64_t query, int64_t head, int64_t
 // num / den, num = sum p k V (k: the row's scale, V: its latent hi + lo / 256), den = sum p, both
 // times one common factor that cancels.
 //
-// Relative error of p: the score's error; each subtraction before an exp rounds, together by at most
-//   u |score - m| since the arguments telescope; one exp of its own, 3 of later chunks, one of its
-//   split and one for every later split, each with kExpError and one multiplication:
-//   eta = score_error + u |score - m| + (5 + splits) (kExpError + u).
-//   Arguments below -87 give 0 instead of less than 2^-125.
+// Relative error of p: the score's error; each subtraction before an exp rounds, by at most
+//   u |score - m| in all since the arguments telescope; one exp of its own, 3 of later chunks, one
+//   of its split and one for every later split, each with kExpError and one multiplication: eta =
+//   score_error + u |score - m| + (5 + splits) (kExpError + u). Arguments below -87 give 0 instead
+//   of less than 2^-125.
 // num: w = p k rounds once; two planes with the chunk's scale cost at most 1.01 steps of
 //   (largest w of the chunk) / 127 / 256 (half a step but where lo is cut); the product with the
 //   values leaves out w.lo V.lo, |w.lo| <= 127 steps; its conversion rounds once, the fma once,

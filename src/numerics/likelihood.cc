@@ -1,4 +1,4 @@
-#include "cli/likelihood.h"
+#include "numerics/likelihood.h"
 
 #include <algorithm>
 #include <cmath>
