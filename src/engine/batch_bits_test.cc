@@ -3,8 +3,10 @@
 // saved pages. All by memcmp, on the built-in model.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "hillstar/engine.h"
@@ -209,6 +211,62 @@ TEST_F(BatchBits, ACancelledPromptInABatchThenTheSamePrompt) {
   EXPECT_TRUE(Same(doomed->Append(prompt, LogitsMode::kLast), want_prompt));
 }
 
+// The flag is set while a layer in the middle runs: its tokens leave before the next, and the last
+// layer then keeps the wanted row of those that are left. Beyond index_topk, so that selections
+// move with their tokens.
+TEST_F(BatchBits, APromptCancelledBetweenTwoLayers) {
+  constexpr int64_t kLayer = 3;  // of 6; it uses the selection of layer 1, as layer 4 does
+  constexpr size_t kDoomed = 100, kOther = 60;
+  const std::vector<int32_t> prompt = Tokens(70, 400), other_ids = Tokens(130, 362),
+                             answer = Tokens(20, 302);
+  const Logits want_prompt = Alone(prompt), want_other = Alone(other_ids),
+               want_answer = Alone(std::vector(answer.begin(), answer.end() - 1)),
+               want_next = Alone(answer);
+  for (const bool doomed_wants : {false, true}) {
+    for (size_t turn = 0; turn < 3; ++turn) {
+      const auto doomed = New(), other = New(), answering = New();
+      doomed->Append(std::span(prompt).first(300), LogitsMode::kNone);
+      other->Append(std::span(other_ids).first(300), LogitsMode::kNone);
+      answering->Append(std::span(answer).first(300), LogitsMode::kNone);
+      std::atomic<bool> cancel{false};
+      std::vector<StepPart> parts = {
+          {doomed.get(), std::span(prompt).last(kDoomed), doomed_wants, &cancel},
+          {other.get(), std::span(other_ids).subspan(300, kOther), false, nullptr},
+          {answering.get(), std::span(answer).subspan(300, 1), !doomed_wants, nullptr}};
+      std::ranges::rotate(parts, parts.begin() + std::ptrdiff_t(turn));
+      std::vector<StepResult> results(parts.size());
+      std::map<int64_t, size_t> rows;  // of each layer with a router
+      engine_->SetRouterTap(
+          [&](int64_t layer, int64_t, std::span<const float> gaps, std::span<bool>) {
+            rows[layer] = gaps.size();
+            if (layer == kLayer) cancel = true;
+          });
+      engine_->Step(parts, results);
+      engine_->SetRouterTap({});
+      const size_t all = kDoomed + kOther + 1, left = kOther + 1;
+      std::map<int64_t, size_t> want_rows = {{1, all}, {2, all}, {3, all}, {4, left}};
+      if (!doomed_wants) want_rows[5] = 1;
+      EXPECT_EQ(rows, want_rows);
+      for (size_t p = 0; p < parts.size(); ++p) {
+        const bool is_doomed = parts[p].sequence == doomed.get();
+        ASSERT_EQ(results[p].error.has_value(), is_doomed);
+        if (is_doomed) {
+          EXPECT_EQ(results[p].error->code(), ErrorCode::kCancelled);
+        }
+        const bool has_logits = parts[p].wants_logits && !is_doomed;
+        EXPECT_TRUE(Same(results[p].logits, has_logits ? want_answer : Logits())) << turn;
+      }
+      EXPECT_EQ(doomed->num_tokens(), 300);
+      const auto next = std::span(answer).last(1);
+      EXPECT_TRUE(Same(answering->Append(next, LogitsMode::kLast), want_next)) << turn;
+      const auto rest = std::span(other_ids).subspan(300 + kOther);
+      EXPECT_TRUE(Same(other->Append(rest, LogitsMode::kLast), want_other)) << turn;
+      const auto again = std::span(prompt).last(kDoomed);
+      EXPECT_TRUE(Same(doomed->Append(again, LogitsMode::kLast), want_prompt)) << turn;
+    }
+  }
+}
+
 TEST_F(BatchBits, RestoredPagesGoOnAsIfTheyHadNeverLeft) {
   const std::vector<int32_t> ids = Tokens(33, 331);
   const Logits want = Alone(ids);
@@ -236,7 +294,7 @@ TEST_F(BatchBits, RestoredPagesGoOnAsIfTheyHadNeverLeft) {
 TEST_F(BatchBits, ABadPartFailsAlone) {
   const std::vector<int32_t> ids = Tokens(8, 64);
   const Logits want = Alone(ids);
-  const std::vector<int32_t> outside = {engine_->config().vocab_size > 0 ? 1 << 30 : 0};
+  const std::vector<int32_t> outside = {1 << 30};
   const auto good = New(), bad = New();
   const std::vector<StepPart> parts = {{bad.get(), outside, true, nullptr},
                                        {good.get(), ids, true, nullptr}};
@@ -246,6 +304,36 @@ TEST_F(BatchBits, ABadPartFailsAlone) {
   EXPECT_EQ(results[0].error->code(), ErrorCode::kBadRequest);
   EXPECT_TRUE(results[0].logits.empty());
   EXPECT_TRUE(Same(results[1].logits, want));
+}
+
+TEST_F(BatchBits, TheSameSequenceTwiceInAStepIsABugOfTheCaller) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // the engine has threads
+  const std::vector<int32_t> ids = Tokens(8, 2);
+  const auto sequence = New();
+  EXPECT_DEATH(StepAll({sequence.get(), sequence.get()}, ids), "CHECK.*step_");
+}
+
+// What a step leaves behind does not keep its sequences from the next one.
+TEST_F(BatchBits, AfterEveryOutcomeASequenceCanTakeAnotherStep) {
+  const std::vector<int32_t> ids = Tokens(8, 3);
+  const Logits want = Alone(ids);
+  const auto sequence = New();
+  const std::atomic<bool> cancel{true};
+  EXPECT_THROW(sequence->Append(ids, LogitsMode::kNone, &cancel), Error);
+  engine_->SetResidualTap([](int64_t, int64_t, int64_t, const float*) { throw 1; });
+  EXPECT_THROW(sequence->Append(ids, LogitsMode::kNone), int);
+  engine_->SetResidualTap({});
+  sequence->Append(std::span(ids).first(1), LogitsMode::kNone);
+  const auto cancelled = [&] {
+    const std::vector<StepPart> parts = {{sequence.get(), std::span(ids).last(2), true, &cancel}};
+    std::vector<StepResult> results(1);
+    engine_->Step(parts, results);
+    return results[0].error.has_value();
+  };
+  EXPECT_TRUE(cancelled());
+  EXPECT_TRUE(cancelled());
+  sequence->Append(std::span(ids).subspan(1, 1), LogitsMode::kNone);
+  EXPECT_TRUE(Same(StepAll({sequence.get()}, {ids[2]})[0].logits, want));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/check.h"
 #include "engine/sampler.h"
@@ -48,6 +49,7 @@ std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, Logi
       out += num_logits * vocab;
     }
   } catch (...) {
+    step_ = {};
     Truncate(before);
     throw;
   }
@@ -80,6 +82,7 @@ void EngineSequence::CheckLogitBytes(size_t num_tokens) const {
 }
 
 void EngineSequence::Enter(int64_t num_tokens, const std::atomic<bool>* cancel) {
+  CHECK(step_.kv == nullptr);  // a sequence has one part in a step
   try {
     kv_.Prepare(this->num_tokens(), this->num_tokens() + num_tokens);
   } catch (const Error&) {
@@ -90,10 +93,11 @@ void EngineSequence::Enter(int64_t num_tokens, const std::atomic<bool>* cancel) 
 }
 
 void EngineSequence::Leave(std::span<const int32_t> ids) {
-  if (step_.outcome != StepSequence::Outcome::kDone) {
-    failed_ = step_.outcome == StepSequence::Outcome::kNonFinite;
+  const StepSequence step = std::exchange(step_, {});
+  if (step.outcome != StepSequence::Outcome::kDone) {
+    failed_ = step.outcome == StepSequence::Outcome::kNonFinite;
     Truncate(num_tokens());
-    throw StepError(step_);
+    throw StepError(step);
   }
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   kv_.Commit(ids_);
@@ -178,14 +182,14 @@ std::vector<MtpToken> EngineSequence::MtpArgmax(int64_t first) {
   CHECK(keep_hidden_);
   std::vector<MtpToken> result;
   const int64_t chunk = s_.sizes.prefill_chunk, end = num_tokens() - 1;
-  step_ = {&kv_, nullptr, StepSequence::Outcome::kDone, 0, 0};
+  StepSequence step{.kv = &kv_};
   for (int64_t at = 0; at < end; at += chunk) {
     const int64_t n = std::min(chunk, end - at);
     batch_.clear();
-    for (int64_t i = at; i < at + n; ++i) batch_.push_back({ids_[size_t(i) + 1], i, &step_});
+    for (int64_t i = at; i < at + n; ++i) batch_.push_back({ids_[size_t(i) + 1], i, &step});
     s_.forward->RunMtp(batch_, hidden_.data() + at * s_.config.hidden_size);
     AppendMtp(std::max<int64_t>(0, first - at), n, &result);
-    if (step_.outcome != StepSequence::Outcome::kDone) throw StepError(step_);
+    if (step.outcome != StepSequence::Outcome::kDone) throw StepError(step);
   }
   return result;
 }

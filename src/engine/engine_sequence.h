@@ -36,7 +36,8 @@ class EngineSequence : public Sequence {
   // Errors: as Append's, before anything is computed.
   void CheckIds(std::span<const int32_t> ids) const;
   void CheckLogitBytes(size_t num_tokens) const;
-  // Makes the pages of the next tokens writable and puts the sequence into a step.
+  // Makes the pages of the next tokens writable and puts the sequence into a step. REQUIRES: it is
+  // in none.
   void Enter(int64_t num_tokens, const std::atomic<bool>* cancel);
   // After a step: keeps `ids` if all went well. Errors: the outcome's; the sequence is then as it
   // was before the step.
@@ -54,7 +55,7 @@ class EngineSequence : public Sequence {
   bool failed_ = false;
   std::vector<int32_t> ids_;
   std::vector<float> hidden_;  // [tokens, hidden] after the last layer, if kept
-  StepSequence step_;
+  StepSequence step_;          // the step it takes part in; without `kv` between steps
   std::vector<BatchToken> batch_;
 };
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -321,6 +322,106 @@ TEST_F(ForwardTest, WhoLeavesAStepDisturbsNobody) {
     EXPECT_EQ(std::memcmp(logits.data(), want.data() + kFirst * vocab, logits.size() * 4), 0);
     for (size_t i = 0; i < kTokens; ++i) {
       EXPECT_EQ(size_t(run.forward.rows()[i]), 3 * i + good);
+    }
+  }
+}
+
+// An index score that is not finite, at a position where all keys up to it are more than a list:
+// its sequence ends, the other one of the step keeps its bits.
+TEST_F(ForwardTest, ABadIndexScoreFarInEndsItsSequenceAlone) {
+  // Five splits of keys, where the backend has memory for the two that two lists take.
+  constexpr int64_t kContext = 1100, kPosition = kContext - 1, kOther = 40, kTokens = 2;
+  Load({{"max_position_embeddings", "2048"}});
+  const auto vocab = size_t(config_.vocab_size);
+  const std::vector<int32_t>& ids = sequences_[0];
+  const std::vector<float> want = Alone(ChooseKernels("auto"), 2, kLongest, ids);
+  for (const int threads : {1, 3}) {  // a token a worker; all workers on one token
+    Run run(*this, ChooseKernels("auto"), threads, kTokens, kContext);
+    Part bad(run, kContext), good(run, kContext);
+    for (int64_t i = 0; i < kOther; ++i) {
+      run.forward.Run(std::array{BatchToken{ids[size_t(i)], i, &good.step}}, 0, {});
+    }
+    // Pages of zeros stand for the keys before; some of both signs meet a query of either.
+    for (int64_t pos = 0; pos < kPosition; ++pos) {
+      const std::vector<int8_t> key(size_t(shape_.index.dim), pos % 2 == 0 ? 90 : -90);
+      StoreIndexKey(shape_.index, bad.kv.index_keys(0), pos, key.data(), key.data(),
+                    std::numeric_limits<float>::infinity());
+    }
+    const std::array tokens = {BatchToken{1, kPosition, &bad.step},
+                               BatchToken{ids[size_t(kOther)], kOther, &good.step}};
+    run.forward.Run(tokens, 0, {});
+    EXPECT_EQ(bad.step.outcome, StepSequence::Outcome::kNonFinite);
+    EXPECT_EQ(bad.step.bad_layer, 0);
+    EXPECT_EQ(bad.step.bad_position, kPosition);
+    ASSERT_EQ(run.forward.rows().size(), 1u);
+    EXPECT_EQ(run.forward.rows()[0], 1);
+    std::vector<float> logits(vocab);
+    run.forward.Logits(0, 1, logits.data());
+    EXPECT_EQ(std::memcmp(logits.data(), want.data() + kOther * int64_t(vocab), 4 * vocab), 0);
+  }
+}
+
+// Two sequences leave between two layers, of which the last one computes only the rows that are
+// wanted: one is cancelled while the first layer with a router runs, one meets a value that is not
+// finite. Those that stay keep their bits, and whoever is wanted comes out, in every order.
+TEST_F(ForwardTest, WhoLeavesInAMiddleLayerDisturbsNobody) {
+  using Outcome = StepSequence::Outcome;
+  Load({{"num_hidden_layers", "4"}, {"indexer_types", R"(["full", "shared", "shared", "full"])"}});
+  const auto vocab = size_t(config_.vocab_size);
+  constexpr size_t kFirst = 50, kTokens = 30, kParts = 4;
+  constexpr int64_t kLeftLayer = 1;  // of 4, the first with a router
+  const std::vector<int32_t>& ids = sequences_[0];
+  const std::vector<float> want = Alone(ChooseKernels("auto"), 2, kLongest, ids);
+  for (size_t turn = 0; turn < kParts; ++turn) {
+    Run run(*this, ChooseKernels("auto"), 2, kLongest);
+    std::vector<std::unique_ptr<Part>> parts;
+    for (size_t q = 0; q < kParts; ++q) {
+      parts.push_back(std::make_unique<Part>(run, kFirst + kTokens + 1));
+      std::vector<BatchToken> tokens;
+      for (size_t i = 0; i < kFirst; ++i) tokens.push_back({ids[i], int64_t(i), &parts[q]->step});
+      run.forward.Run(tokens, 0, {});
+    }
+    Part& wanted = *parts[turn];
+    Part& unwanted = *parts[(turn + 1) % kParts];
+    StepSequence& bad = parts[(turn + 2) % kParts]->step;
+    StepSequence& cancelled = parts[(turn + 3) % kParts]->step;
+    const float infinity = std::numeric_limits<float>::infinity();
+    std::memcpy(bad.kv->latents(kLeftLayer).row(shape_.row, 7) + shape_.row.latent_part().scale_at,
+                &infinity, sizeof infinity);
+    std::atomic<bool> cancel{false};
+    cancelled.cancel = &cancel;
+    std::map<int64_t, size_t> rows;  // of each layer
+    run.forward.SetRouterTap(
+        [&](int64_t layer, int64_t, std::span<const float> gaps, std::span<bool>) {
+          rows[layer] = gaps.size();
+          cancel = layer >= kLeftLayer;
+        });
+    std::vector<BatchToken> tokens;
+    for (size_t i = kFirst; i < kFirst + kTokens; ++i) {
+      for (const auto& part : parts) tokens.push_back({ids[i], int64_t(i), &part->step});
+    }
+    // The last token of each but `unwanted` is wanted.
+    std::stable_partition(tokens.begin(), tokens.end(), [&](const BatchToken& t) {
+      return t.position + 1 < int64_t(kFirst + kTokens) || t.sequence == &unwanted.step;
+    });
+    run.forward.Run(tokens, int64_t(tokens.size() - kParts + 1), {});
+    EXPECT_EQ(rows, (std::map<int64_t, size_t>{{1, 4 * kTokens}, {2, 2 * kTokens}, {3, 1}}));
+    EXPECT_EQ(cancelled.outcome, Outcome::kCancelled);
+    EXPECT_EQ(bad.outcome, Outcome::kNonFinite);
+    EXPECT_EQ(bad.bad_layer, kLeftLayer);
+    ASSERT_EQ(run.forward.rows().size(), 1u);
+    EXPECT_EQ(tokens[size_t(run.forward.rows()[0])].sequence, &wanted.step);
+    std::vector<float> logits(vocab);
+    run.forward.Logits(0, 1, logits.data());
+    const float* last = want.data() + (kFirst + kTokens - 1) * vocab;
+    EXPECT_EQ(std::memcmp(logits.data(), last, 4 * vocab), 0) << turn;
+    // The rows that the others stored are right.
+    run.forward.SetRouterTap({});
+    for (Part* part : {&wanted, &unwanted}) {
+      const int64_t next = kFirst + kTokens;
+      run.forward.Run(std::array{BatchToken{ids[size_t(next)], next, &part->step}}, 0, {});
+      run.forward.Logits(0, 1, logits.data());
+      EXPECT_EQ(std::memcmp(logits.data(), last + vocab, 4 * vocab), 0) << turn;
     }
   }
 }

@@ -208,7 +208,12 @@ void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t
     const TopKRow row{scores, step.positions[t] + 1, selection.max_keys,
                       reinterpret_cast<int32_t*>(scratch),
                       selection.lists + t * selection.max_keys};
-    if (!SelectTopK(kernels_, row, pool)) return NoteBad(t);  // the step fails
+    if (!SelectTopK(kernels_, row, pool)) {
+      // The token's results are void, but it stays in the step until the layer's end: it takes no
+      // more keys than the others, since attention has no memory for more.
+      NoteBad(t);
+      std::iota(row.selected, row.selected + row.k, 0);
+    }
     selection.counts[t] = int32_t(selection.max_keys);
   };
   const int64_t padded_context = RoundUp(limits_.max_context, kPageTokens);
