@@ -8,6 +8,7 @@
 
 #include "cli/request.h"
 #include "engine/generate.h"
+#include "engine/sampler.h"
 #include "formats/json_scan.h"
 #include "model/config.h"
 #include "numerics/likelihood.h"
@@ -48,8 +49,11 @@ std::set<std::string> SplitNames(const std::string& list) {
 
 class RowEvaluator {
  public:
-  RowEvaluator(Engine& engine, int64_t max_tokens)
-      : engine_(engine), max_tokens_(max_tokens), sequence_(engine.NewSequence()) {}
+  RowEvaluator(Engine& engine, int64_t max_tokens, const ReferenceFn& reference)
+      : engine_(engine),
+        max_tokens_(max_tokens),
+        reference_(reference),
+        sequence_(engine.NewSequence()) {}
 
   EvalSum Evaluate(const EvalRow& row) {
     const Tokenizer& tokenizer = engine_.tokenizer();
@@ -65,9 +69,13 @@ class RowEvaluator {
     }
     EvalSum sum;
     sum.rows = 1;
-    sum.exact = IsExact(prompt, answer) ? 1 : 0;
     sum.answer_tokens = int64_t(answer.size());
-    sum.nll = AnswerNll(prompt, answer);
+    if (reference_) {
+      EvaluateReference(prompt, answer, sum);
+    } else {
+      sum.exact = IsExact(prompt, answer) ? 1 : 0;
+      sum.nll = AnswerNll(prompt, answer);
+    }
     return sum;
   }
 
@@ -105,8 +113,31 @@ class RowEvaluator {
     return nll;
   }
 
+  void EvaluateReference(const std::vector<int32_t>& prompt, const std::vector<int32_t>& answer,
+                         EvalSum& sum) {
+    const std::vector<int32_t>& ends = engine_.config().eos_ids;
+    const auto num_answered = std::ranges::find_first_of(answer, ends) - answer.begin();
+    std::vector<int32_t> ids = prompt;
+    ids.insert(ids.end(), answer.begin(), answer.end());
+    int64_t num_likeliest = 0;  // of the answered tokens and the end that follows
+    reference_(ids, [&](int64_t first, std::span<const float> logits) {
+      const auto vocab = size_t(engine_.config().vocab_size);
+      for (size_t at = 0; at < logits.size(); at += vocab) {
+        const int64_t i = first + int64_t(at / vocab) + 1 - int64_t(prompt.size());
+        if (i < 0 || i > int64_t(answer.size())) continue;
+        const auto row = logits.subspan(at, vocab);
+        const int32_t best = Argmax(row);
+        if (i < int64_t(answer.size())) sum.nll += NegativeLogLikelihood(row, answer[size_t(i)]);
+        if (i < num_answered) num_likeliest += int64_t(best == answer[size_t(i)]);
+        if (i == num_answered) num_likeliest += std::ranges::count(ends, best);
+      }
+    });
+    sum.exact = num_likeliest == num_answered + 1 ? 1 : 0;
+  }
+
   Engine& engine_;
   int64_t max_tokens_;
+  const ReferenceFn& reference_;
   std::unique_ptr<Sequence> sequence_;
 };
 
@@ -159,8 +190,8 @@ std::vector<EvalRow> SelectEvalRows(std::vector<EvalRow> rows, const std::string
 }
 
 EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t max_tokens,
-                    const ProgressFn& progress) {
-  RowEvaluator evaluator(engine, max_tokens);
+                    const ProgressFn& progress, const ReferenceFn& reference) {
+  RowEvaluator evaluator(engine, max_tokens, reference);
   EvalReport report;
   uint64_t done_bytes = 0, total_bytes = 0;
   for (const EvalRow& row : rows) total_bytes += TextBytes(row);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/reference_fn.h"
 #include "hillstar/engine.h"
 
 namespace hillstar {
@@ -44,8 +45,9 @@ struct EvalReport {
 // An answer is exact if the text before its first end token equals the given answer's text before
 // its own. At most `max_tokens` are generated. `progress` is called after each row with the bytes
 // of prompts and answers that are done and of all. Errors: Generate's, with the row's file and
-// line.
+// line. A `reference`, if given, answers in the engine's place: exact is then an answer all of
+// whose tokens, an end token last, are the likeliest after those before them.
 EvalReport Evaluate(Engine& engine, const std::vector<EvalRow>& rows, int64_t max_tokens,
-                    const ProgressFn& progress);
+                    const ProgressFn& progress, const ReferenceFn& reference = {});
 
 }  // namespace hillstar

@@ -57,11 +57,16 @@ int EvalCommand(const Options& options) {
   const std::vector<EvalRow> rows =
       SelectEvalRows(ParseEvalRows(ReadTextFile(file), file), options.skills, options.limit);
   const OpenedModel model = OpenModel(options, /*load_mtp=*/false);
+  ReferenceFn reference;
+  if (options.is_given("reference") && options.reference == "float") {
+    reference = LoadReference(options, model, model.engine->context_tokens());
+  }
   EvalReport report;
   {
     ProgressLine line("evaluating", ProgressLine::Unit::kShare);
-    report = Evaluate(*model.engine, rows, options.max_tokens,
-                      [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+    report = Evaluate(
+        *model.engine, rows, options.max_tokens,
+        [&](uint64_t done, uint64_t total) { line.Update(done, total); }, reference);
   }
   if (options.json) {
     PrintJson(report);

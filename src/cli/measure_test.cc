@@ -208,6 +208,23 @@ TEST(Eval, CountsExactAnswersAndTheirLikelihood) {
   EXPECT_NEAR(report.by_skill.at("up").nll, 4 * likely + 2 * likely + 2 * unlikely, 1e-6);
 }
 
+// A reference that is the same model finds the same answers exact, and the same likelihood.
+TEST(Eval, AReferenceAnswersInTheEnginesPlace) {
+  FakeEngine engine(LettersModel());
+  const ReferenceFn reference = [&](std::span<const int32_t> ids, const ReferenceLogitsFn& fn) {
+    for (size_t n = 1; n <= ids.size(); ++n) fn(int64_t(n) - 1, LettersModel()(ids.first(n)));
+  };
+  const auto rows = ParseEvalRows(kRows, "rows");
+  const EvalReport want = Evaluate(engine, rows, 100, {});
+  FakeEngine silent([](std::span<const int32_t>) { return std::vector<float>(264, 0.0f); });
+  const EvalReport got = Evaluate(silent, rows, 100, {}, reference);
+  for (const std::string& skill : want.skills) {
+    EXPECT_EQ(got.by_skill.at(skill).exact, want.by_skill.at(skill).exact) << skill;
+    EXPECT_NEAR(got.by_skill.at(skill).nll, want.by_skill.at(skill).nll, 1e-9) << skill;
+  }
+  EXPECT_EQ(got.all.exact, 1);
+}
+
 TEST(Eval, ProgressCountsTextAndErrorsNameTheLine) {
   FakeEngine engine(LettersModel(), /*context_tokens=*/60);
   std::string text = kRows;

@@ -11,6 +11,7 @@
 #include "core/stopwatch.h"
 #include "formats/container.h"
 #include "model/config.h"
+#include "model/float_reference.h"
 #include "tokenizer/chat_format.h"
 
 namespace hillstar {
@@ -61,6 +62,19 @@ OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSetting
   model.load_seconds = watch.seconds();
   LogModel(model);
   return model;
+}
+
+ReferenceFn LoadReference(const Options& options, const OpenedModel& model, int64_t num_tokens) {
+  const auto source = ModelSource::Open(model.folder, options.weights, /*with_mtp=*/false);
+  ProgressLine line("loading the reference", ProgressLine::Unit::kBytes);
+  const AttentionMode attention =
+      model.engine->selects_keys() ? AttentionMode::kSparse : AttentionMode::kDense;
+  const std::shared_ptr<FloatReference> reference =
+      FloatReference::Load(*source, num_tokens, model.engine->num_threads(), attention,
+                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
+  return [reference](std::span<const int32_t> ids, const ReferenceLogitsFn& on_logits) {
+    reference->Run(ids, kReferencePiece, on_logits);
+  };
 }
 
 OpenedModel OpenChatModel(const Options& options) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/reference_fn.h"
 #include "core/options.h"
 #include "hillstar/engine.h"
 
@@ -29,7 +30,10 @@ struct EngineSettings {
 // Opens options.model or the built-in model, with progress on standard error, and logs what it is.
 // Errors: kUsage for --weights with a container; the engine's.
 OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSettings& settings = {});
-// The same for talking to it.
+// The float32 reference of an opened model, on the weights and with the attention that its engine
+// has, for texts of num_tokens. Errors: FloatReference::Load's.
+ReferenceFn LoadReference(const Options& options, const OpenedModel& model, int64_t num_tokens);
+// As OpenModel, for talking to it.
 OpenedModel OpenChatModel(const Options& options);
 
 }  // namespace hillstar

@@ -208,7 +208,7 @@ void ReplaySums::Add(const ReplaySums& other) {
   reference_nll += other.reference_nll;
 }
 
-ReplayReport Replay(Engine& engine, const ReplayText& text, const ReplayReference& reference,
+ReplayReport Replay(Engine& engine, const ReplayText& text, const ReferenceFn& reference,
                     const ProgressFn& progress) {
   Replayer replayer(engine, text, progress);
   const auto vocab = int64_t(engine.config().vocab_size);
@@ -221,8 +221,8 @@ ReplayReport Replay(Engine& engine, const ReplayText& text, const ReplayReferenc
       replayer.Piece(count, logits);
     });
   } else {
-    for (int64_t first = 0; first < replayer.num_tokens(); first += kReplayPiece) {
-      replayer.Piece(std::min(kReplayPiece, replayer.num_tokens() - first), {});
+    for (int64_t first = 0; first < replayer.num_tokens(); first += kReferencePiece) {
+      replayer.Piece(std::min(kReferencePiece, replayer.num_tokens() - first), {});
     }
   }
   return replayer.Finish(reference != nullptr);

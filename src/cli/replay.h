@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cli/eval.h"
+#include "cli/reference_fn.h"
 #include "hillstar/engine.h"
 
 namespace hillstar {
@@ -27,15 +28,6 @@ struct ReplayText {
 // id outside the vocabulary, kBadFile where the rows hold no text.
 ReplayText MakeReplayText(const Engine& engine, const std::vector<EvalRow>& rows,
                           int64_t num_tokens, uint64_t seed);
-
-// Positions that a reference hands over at once, and that a prefill computes at once, at most.
-inline constexpr int64_t kReplayPiece = 256;
-
-// Called with the logits f32 [n, vocab] of the positions from `first` on, n <= kReplayPiece.
-using ReplayLogitsFn = std::function<void(int64_t first, std::span<const float> logits)>;
-// Computes a text and hands over its logits in order.
-using ReplayReference =
-    std::function<void(std::span<const int32_t> ids, const ReplayLogitsFn& on_logits)>;
 
 // Sums over some positions. What compares with a reference is 0 without one.
 struct ReplaySums {
@@ -70,7 +62,7 @@ struct ReplayReport {
 
 // `reference` may be empty. `progress` is called with the number of positions done and of all.
 // Errors: the engine's and the reference's.
-ReplayReport Replay(Engine& engine, const ReplayText& text, const ReplayReference& reference,
+ReplayReport Replay(Engine& engine, const ReplayText& text, const ReferenceFn& reference,
                     const ProgressFn& progress);
 
 }  // namespace hillstar

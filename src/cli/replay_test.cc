@@ -27,8 +27,8 @@ FakeModel CountingModel() {
 }
 
 // A reference with logits of its own, given over in pieces of `piece`.
-ReplayReference ReferenceOf(const FakeModel& model, size_t piece) {
-  return [=](std::span<const int32_t> ids, const ReplayLogitsFn& on_logits) {
+ReferenceFn ReferenceOf(const FakeModel& model, size_t piece) {
+  return [=](std::span<const int32_t> ids, const ReferenceLogitsFn& on_logits) {
     for (size_t first = 0; first < ids.size(); first += piece) {
       std::vector<float> logits;
       for (size_t i = first; i < std::min(first + piece, ids.size()); ++i) {

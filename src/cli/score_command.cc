@@ -137,26 +137,13 @@ void ScoreOracleFile(const Options& options, Engine& engine, const Oracle& oracl
   }
 }
 
-// The float reference of the opened model, on the weights that the engine has.
-std::unique_ptr<FloatReference> LoadReference(const Options& options, const OpenedModel& model,
-                                              int64_t num_tokens) {
-  const auto source = ModelSource::Open(model.folder, options.weights, /*with_mtp=*/false);
-  ProgressLine line("loading the reference", ProgressLine::Unit::kBytes);
-  return FloatReference::Load(*source, num_tokens, model.engine->num_threads(),
-                              [&](uint64_t done, uint64_t total) { line.Update(done, total); });
-}
-
 void ScoreReplay(const Options& options, const OpenedModel& model, const std::vector<EvalRow>& rows,
                  Outcome& outcome) {
   const uint64_t seed = options.is_given("seed") ? uint64_t(options.seed) : kDefaultSeed;
   const ReplayText text = MakeReplayText(*model.engine, rows, options.replay_tokens, seed);
-  std::unique_ptr<FloatReference> floats;
-  ReplayReference reference;
+  ReferenceFn reference;
   if (options.reference == "float") {
-    floats = LoadReference(options, model, options.replay_tokens);
-    reference = [&](std::span<const int32_t> ids, const ReplayLogitsFn& on_logits) {
-      floats->Run(ids, kReplayPiece, on_logits);
-    };
+    reference = LoadReference(options, model, options.replay_tokens);
   }
   ReplayReport report;
   {

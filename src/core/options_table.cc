@@ -164,11 +164,11 @@ constexpr OptionSpec kOptions[] = {
      "shows."},
     {"replay-tokens", 0, &Options::replay_tokens, "N", "tokens", 1, kMaxContext, "",
      Bits({Command::kScore}), nullptr, "The length of the text of --replay."},
-    {"reference", 0, &Options::reference, "WHICH", "", 0, 0, "float none", Bits({Command::kScore}),
-     nullptr,
-     "What --replay compares with besides the prefill: `float` computes the model in plain "
-     "float32 on the same weights, with four bytes of memory for each of them; `none` leaves that "
-     "out, for models that are too large."},
+    {"reference", 0, &Options::reference, "WHICH", "", 0, 0, "float none",
+     Bits({Command::kScore, Command::kEval}), "float of score, none of eval",
+     "`float` computes the model in plain float32 on the same weights, with four bytes of memory "
+     "for each of them: score --replay compares with that besides the prefill, eval lets it answer "
+     "in the engine's place. `none` leaves it out, for models that are too large."},
     {"skills", 0, &Options::skills, "LIST", "", 0, 0, "", Bits({Command::kEval}), "all",
      "Only rows of these skills, separated by commas."},
     {"limit", 0, &Options::limit, "N", "rows", 0, kMaxCount, "", Bits({Command::kEval}), "0: all",

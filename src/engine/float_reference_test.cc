@@ -194,7 +194,7 @@ TEST(FloatReference, TheBuiltInModelIsWithinItAtMostPositions) {
   c.vocab = size_t(engine->config().vocab_size);
   c.engine.assign(logits.begin(), logits.end());
   const auto source = ModelSource::Open(options.model, options.weights, false);
-  const auto reference = FloatReference::Load(*source, 360, 2, {});
+  const auto reference = FloatReference::Load(*source, 360, 2, AttentionMode::kAuto, {});
   c.reference = ReferenceLogits(*reference, ids, 128);
   const auto top_k = size_t(engine->config().index_topk);
   ASSERT_LT(top_k, ids.size());
@@ -204,12 +204,27 @@ TEST(FloatReference, TheBuiltInModelIsWithinItAtMostPositions) {
 
 TEST(FloatReference, ChunksChangeNothing) {
   const TinyModelFiles files({});
-  const auto reference = FloatReference::Load(*files.source, kTinyTokens, 2, {});
+  const auto reference =
+      FloatReference::Load(*files.source, kTinyTokens, 2, AttentionMode::kAuto, {});
   const std::vector<int32_t> ids = TinyIds(files.source->config().vocab_size);
   const std::vector<float> want = ReferenceLogits(*reference, ids, kTinyTokens);
   for (const int64_t chunk : {1, 7, 64}) {
     EXPECT_EQ(ReferenceLogits(*reference, ids, chunk), want) << chunk;
   }
+}
+
+// Where everything is attended to, the keys that are chosen are all: as with a top-k that no text
+// reaches.
+TEST(FloatReference, DenseAttentionChoosesNothing) {
+  const TinyModelFiles files({}), wide(Changes{{"index_topk", "1000"}});
+  const std::vector<int32_t> ids = TinyIds(files.source->config().vocab_size);
+  ASSERT_LT(files.source->config().index_topk, kTinyTokens);
+  const auto logits_of = [&](const ModelSource& source, AttentionMode attention) {
+    return ReferenceLogits(*FloatReference::Load(source, kTinyTokens, 2, attention, {}), ids, 64);
+  };
+  const std::vector<float> dense = logits_of(*files.source, AttentionMode::kDense);
+  EXPECT_EQ(dense, logits_of(*wide.source, AttentionMode::kSparse));
+  EXPECT_NE(dense, logits_of(*files.source, AttentionMode::kSparse));
 }
 
 TEST(FloatReference, TheBestPositionsAreTheLowestOfEqualScores) {
@@ -225,12 +240,12 @@ TEST(FloatReference, TheBestPositionsAreTheLowestOfEqualScores) {
 TEST(FloatReference, RefusesWhatDoesNotFitAndIdsThatDoNotExist) {
   const TinyModelFiles files({});
   try {
-    FloatReference::Load(*files.source, int64_t{1} << 40, 1, {});
+    FloatReference::Load(*files.source, int64_t{1} << 40, 1, AttentionMode::kAuto, {});
     ADD_FAILURE() << "accepted";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kBudget) << error.what();
   }
-  const auto reference = FloatReference::Load(*files.source, 4, 1, {});
+  const auto reference = FloatReference::Load(*files.source, 4, 1, AttentionMode::kAuto, {});
   for (const int32_t bad : {-1, 50}) {
     const std::vector<int32_t> ids = {1, bad};
     EXPECT_THROW(ReferenceLogits(*reference, ids, 1), Error) << bad;

@@ -103,7 +103,8 @@ TEST(FloatOracle, AgreesWithTransformersInFloat32) {
   if (DemoFolder().empty()) GTEST_SKIP() << "HILLSTAR_DEMO_CHECKPOINT is not set";
   const auto source = ModelSource::Open(DemoFolder() + "/checkpoint", "w15", false);
   const ModelConfig& config = source->config();
-  const auto reference = FloatReference::Load(*source, 600, NumUsableCores(), {});
+  const auto reference =
+      FloatReference::Load(*source, 600, NumUsableCores(), AttentionMode::kAuto, {});
   std::ifstream file(DemoFolder() + "/oracle.json");
   const nlohmann::json oracle = nlohmann::json::parse(file);
   size_t num_positions = 0, num_beyond = 0;

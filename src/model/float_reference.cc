@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/check.h"
 #include "device/host_memory.h"
@@ -44,11 +45,15 @@ FloatReference::FloatReference(const ModelConfig& config, const ModelWeights& we
     : config_(config), pool_(num_threads), weights_(ToFloat(config_, weights, pool_)) {}
 
 std::unique_ptr<FloatReference> FloatReference::Load(const ModelSource& source, int64_t num_tokens,
-                                                     int num_threads, const ProgressFn& progress) {
+                                                     int num_threads, AttentionMode attention,
+                                                     const ProgressFn& progress) {
   CheckFits(source, num_tokens);
   MemoryBudget budget;
   const ModelWeights weights = LoadWeights(source, budget, num_threads, progress);
-  return std::make_unique<FloatReference>(source.config(), weights, num_threads);
+  ModelConfig config = source.config();
+  // Everything is among the best of so many.
+  if (!Selects(attention)) config.index_topk = std::numeric_limits<int64_t>::max() / 2;
+  return std::make_unique<FloatReference>(config, weights, num_threads);
 }
 
 void FloatReference::Run(std::span<const int32_t> ids, int64_t chunk_tokens,

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/thread_pool.h"
+#include "model/attention_mode.h"
 #include "model/float_weights.h"
 #include "model/weights.h"
 
@@ -19,11 +20,12 @@ class FloatReference {
   // Takes what it needs of `weights`, which may go afterwards.
   FloatReference(const ModelConfig& config, const ModelWeights& weights, int num_threads);
 
-  // Loads the weights of `source` and makes them float32; beside the matrices there is memory for
-  // the keys of texts of `num_tokens`. Errors: kBudget where this would not fit the available
-  // memory, with the sizes; LoadWeights'.
+  // Loads the weights of `source` and makes them float32; tokens attend as in `attention`. Beside
+  // the matrices there is memory for the keys of texts of `num_tokens`. Errors: kBudget where this
+  // would not fit the available memory, with the sizes; LoadWeights'.
   static std::unique_ptr<FloatReference> Load(const ModelSource& source, int64_t num_tokens,
-                                              int num_threads, const ProgressFn& progress);
+                                              int num_threads, AttentionMode attention,
+                                              const ProgressFn& progress);
 
   // Called with the logits f32 [n, vocab] of the positions from `first` on.
   using LogitsFn = std::function<void(int64_t first, std::span<const float> logits)>;
