@@ -117,6 +117,7 @@ class Sequence {
   // Page i's rows, Engine::page_bytes() in all. Rows behind num_tokens() hold anything.
   virtual void CopyPage(int64_t i, std::span<uint8_t> out) const = 0;
   // Replaces everything by `ids` whose pages `read` gives, as CopyPage gave them.
+  // REQUIRES: the sequence was not made with keep_hidden, since pages hold no hidden states.
   // Errors: as Append, and what `read` throws; the sequence is then empty.
   virtual void Restore(std::span<const int32_t> ids, const ReadPageFn& read) = 0;
   virtual std::span<const int32_t> ids() const = 0;

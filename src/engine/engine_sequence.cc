@@ -13,18 +13,10 @@ namespace {
 
 // Logits of one call: a caller who wants more asks in pieces.
 constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
-// Logits that stay allocated between calls.
-constexpr size_t kKeptLogits = size_t{16} << 20;
 // Rows of MTP logits that are computed at once.
 constexpr int64_t kMtpRows = 64;
 
 }  // namespace
-
-float* EngineState::ResizeLogits(size_t n) {
-  if (logits.capacity() > std::max(n, kKeptLogits)) std::vector<float>().swap(logits);
-  logits.resize(n);
-  return logits.data();
-}
 
 EngineSequence::EngineSequence(EngineState& state, const SequenceOptions& options)
     : s_(state),
@@ -126,53 +118,105 @@ void EngineSequence::KeepHidden(int64_t num_tokens) {
   hidden_.insert(hidden_.end(), x, x + num_tokens * s_.config.hidden_size);
 }
 
-// The tokens whose logits are wanted come last, so that the last layer skips the others.
-void EngineSequence::Step(EngineState& state, std::span<const StepPart> parts,
-                          std::span<StepResult> results) {
-  CHECK(parts.size() == results.size());
-  std::vector<BatchToken> batch;
-  std::vector<int64_t> wanted_part;  // of each token whose logits are wanted
-  const auto sequence = [&](size_t p) { return static_cast<EngineSequence*>(parts[p].sequence); };
-  const auto attempt = [&](size_t p, const auto& fn) {
+// A step of several sequences. What goes wrong with a part before or after the step becomes its
+// error.
+class EngineSequence::SharedStep {
+ public:
+  SharedStep(EngineState& state, std::span<const StepPart> parts, std::span<StepResult> results)
+      : s_(state), parts_(parts), results_(results) {}
+
+  void Run() {
+    EnterAll();
+    GatherUnwanted();
+    const auto first_wanted = int64_t(batch_.size());
+    GatherWanted();
+    if (batch_.empty()) return;  // all have their error
+    s_.forward->Run(batch_, first_wanted, {});
+    HandOutLogits(first_wanted);
+    LeaveAll();
+  }
+
+ private:
+  EngineSequence& sequence(size_t p) const {
+    return *static_cast<EngineSequence*>(parts_[p].sequence);
+  }
+  // Tokens of a part whose logits nobody asks for: all, or all but the last.
+  size_t num_unwanted(size_t p) const {
+    return parts_[p].ids.size() - size_t(parts_[p].wants_logits);
+  }
+
+  template <typename Fn>
+  void Attempt(size_t p, const Fn& fn) {
     try {
       fn();
     } catch (const Error& error) {
-      results[p].error = error;
-    }
-  };
-  for (size_t p = 0; p < parts.size(); ++p) {
-    results[p] = {};
-    attempt(p, [&] {
-      CHECK(!parts[p].ids.empty() && !sequence(p)->keep_hidden_);
-      sequence(p)->CheckIds(parts[p].ids);
-      sequence(p)->Enter(int64_t(parts[p].ids.size()), parts[p].cancel);
-    });
-  }
-  for (const bool wanted : {false, true}) {
-    for (size_t p = 0; p < parts.size(); ++p) {
-      if (results[p].error) continue;
-      const size_t last = parts[p].ids.size() - size_t(parts[p].wants_logits);
-      const int64_t position = sequence(p)->num_tokens();
-      for (size_t i = wanted ? last : 0; i < (wanted ? parts[p].ids.size() : last); ++i) {
-        batch.push_back({parts[p].ids[i], position + int64_t(i), &sequence(p)->step_});
-        if (wanted) wanted_part.push_back(int64_t(p));
-      }
+      results_[p].error = error;
     }
   }
-  const int64_t first_wanted = int64_t(batch.size() - wanted_part.size());
-  if (!batch.empty()) state.forward->Run(batch, first_wanted, {});
-  const std::span<const int32_t> rows = state.forward->rows();
-  const auto vocab = size_t(state.config.vocab_size);
-  float* logits = state.ResizeLogits(rows.size() * vocab);
-  if (!batch.empty() && !rows.empty()) state.forward->Logits(0, int64_t(rows.size()), logits);
-  for (size_t row = 0; !batch.empty() && row < rows.size(); ++row) {
-    const int64_t p = wanted_part[size_t(rows[row] - first_wanted)];
-    results[size_t(p)].logits = {logits + row * vocab, vocab};
+
+  void EnterAll() {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      results_[p] = {};
+      Attempt(p, [&] {
+        CHECK(!parts_[p].ids.empty() && !sequence(p).keep_hidden_);
+        sequence(p).CheckIds(parts_[p].ids);
+        sequence(p).Enter(int64_t(parts_[p].ids.size()), parts_[p].cancel);
+      });
+    }
   }
-  for (size_t p = 0; p < parts.size(); ++p) {
-    if (!results[p].error) attempt(p, [&] { sequence(p)->Leave(parts[p].ids); });
-    if (results[p].error) results[p].logits = {};
+
+  void GatherUnwanted() {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      if (!results_[p].error) AddTokens(p, 0, num_unwanted(p));
+    }
   }
+
+  // Behind all others, so that the last layer skips those.
+  void GatherWanted() {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      if (results_[p].error || !parts_[p].wants_logits) continue;
+      AddTokens(p, num_unwanted(p), parts_[p].ids.size());
+      wanting_parts_.push_back(p);
+    }
+  }
+
+  void AddTokens(size_t p, size_t first, size_t end) {
+    const int64_t position = sequence(p).num_tokens();
+    for (size_t i = first; i < end; ++i) {
+      batch_.push_back({parts_[p].ids[i], position + int64_t(i), &sequence(p).step_});
+    }
+  }
+
+  // To the parts whose tokens are still in the step.
+  void HandOutLogits(int64_t first_wanted) {
+    const std::span<const int32_t> rows = s_.forward->rows();
+    const auto vocab = size_t(s_.config.vocab_size);
+    float* logits = s_.ResizeLogits(rows.size() * vocab);
+    s_.forward->Logits(0, int64_t(rows.size()), logits);
+    for (size_t row = 0; row < rows.size(); ++row) {
+      const size_t p = wanting_parts_[size_t(rows[row] - first_wanted)];
+      results_[p].logits = {logits + row * vocab, vocab};
+    }
+  }
+
+  void LeaveAll() {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      if (!results_[p].error) Attempt(p, [&] { sequence(p).Leave(parts_[p].ids); });
+      if (results_[p].error) results_[p].logits = {};
+    }
+  }
+
+  EngineState& s_;
+  const std::span<const StepPart> parts_;
+  const std::span<StepResult> results_;
+  std::vector<BatchToken> batch_;
+  std::vector<size_t> wanting_parts_;  // of each token whose logits are wanted
+};
+
+void EngineSequence::Step(EngineState& state, std::span<const StepPart> parts,
+                          std::span<StepResult> results) {
+  CHECK(parts.size() == results.size());
+  SharedStep(state, parts, results).Run();
 }
 
 std::vector<MtpToken> EngineSequence::MtpArgmax(int64_t first) {

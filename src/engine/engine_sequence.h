@@ -33,6 +33,8 @@ class EngineSequence : public Sequence {
                    std::span<StepResult> results);
 
  private:
+  class SharedStep;
+
   // Errors: as Append's, before anything is computed.
   void CheckIds(std::span<const int32_t> ids) const;
   void CheckLogitBytes(size_t num_tokens) const;

@@ -475,18 +475,68 @@ TEST_F(ForwardTest, ARouterTapCanTakeTheOtherExpert) {
   EXPECT_EQ(same_until(logits_with({}), logits_with(flip)), whole);
 }
 
+// Rows that one mode has stored go on in any other.
+TEST_F(ForwardTest, EveryModeStoresTheSameRows) {
+  using enum AttentionMode;
+  Load({{"index_topk", std::to_string(kPageTokens)}});
+  std::vector<std::vector<uint8_t>> pages;  // of each mode
+  for (AttentionMode mode : {kAuto, kDense, kSparse, kFullList}) {
+    mode_ = mode;
+    Run run(*this, ChooseKernels("auto"), 2, kPageTokens);
+    Part part(run, kPageTokens);
+    std::vector<BatchToken> tokens;
+    for (int64_t i = 0; i < kPageTokens; ++i) {
+      tokens.push_back({sequences_[0][size_t(i)], i, &part.step});
+    }
+    run.forward.Run(tokens, 0, {});
+    const std::span<const uint8_t> latents = part.kv.latent_bytes(0), keys = part.kv.index_bytes(0);
+    EXPECT_GT(std::ranges::count_if(keys, [](uint8_t b) { return b != 0; }), 0);
+    pages.emplace_back(latents.begin(), latents.end());
+    pages.back().insert(pages.back().end(), keys.begin(), keys.end());
+    EXPECT_EQ(pages.back(), pages.front()) << int(mode);
+  }
+}
+
+TEST_F(ForwardTest, OnlyWhatSelectsTakesMemoryForIt) {
+  using enum AttentionMode;
+  Load({});
+  constexpr int64_t kTokens = 32, kShort = 5;
+  ASSERT_GT(config_.index_topk, kShort);
+  const auto bytes = [&](AttentionMode mode, int64_t context) {
+    return WorkspaceBytes(config_, kTokens, context, mode);
+  };
+  const uint64_t bare = bytes(kDense, kLongest);
+  const auto lists = [](int64_t keys) { return uint64_t(kTokens * keys) * sizeof(int32_t); };
+  // Floats and two planes of each query, its weight as projected and scaled, its scale.
+  const auto queries = uint64_t(kTokens * config_.index_num_heads) *
+                       (uint64_t(config_.index_head_dim) * 6 + 3 * sizeof(float));
+  EXPECT_EQ(bytes(kDense, kShort), bare);
+  EXPECT_EQ(bytes(kAuto, config_.index_topk), bare);
+  EXPECT_EQ(bytes(kAuto, config_.index_topk + 1), bare + lists(config_.index_topk) + queries);
+  EXPECT_EQ(bytes(kSparse, kLongest), bare + lists(config_.index_topk) + queries);
+  EXPECT_EQ(bytes(kSparse, kShort), bare + lists(kShort));
+  EXPECT_EQ(bytes(kFullList, kLongest), bare + lists(kLongest));
+}
+
 TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {
-  const int64_t tokens = 32;
-  for (const KvFormat format : kAllKvFormats) {
-    Load({}, format);
-    const Run run(*this, ChooseKernels("auto"), 2, tokens);
+  using enum AttentionMode;
+  constexpr int64_t kTokens = 32;
+  const auto expect_planned = [&](int64_t context) {
+    const Run run(*this, ChooseKernels("auto"), 2, kTokens, context);
     const uint64_t planned =
-        WorkspaceBytes(config_, tokens, kLongest, mode_) +
-        CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(tokens, kLongest)), 2) +
-        RopeTable::Bytes(config_.qk_rope_dim, kLongest);
+        WorkspaceBytes(config_, kTokens, context, mode_) +
+        CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(kTokens, context)), 2) +
+        RopeTable::Bytes(config_.qk_rope_dim, context);
     const uint64_t used = run.budget.used(MemoryTag::kWorkspace);
     EXPECT_GE(used, planned);
     EXPECT_LT(used - planned, uint64_t{64} * 64);  // less than 64 bytes of alignment an array
+  };
+  for (const KvFormat format : kAllKvFormats) {
+    Load({}, format);
+    for (AttentionMode mode : {kAuto, kDense, kSparse, kFullList}) {
+      mode_ = mode;
+      for (int64_t context : {int64_t{5}, kLongest}) expect_planned(context);
+    }
   }
 }
 

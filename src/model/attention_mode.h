@@ -4,6 +4,9 @@
 
 namespace hillstar {
 
+struct EngineOptions;
+struct ModelConfig;
+
 enum class AttentionMode {
   kAuto,      // what the indexer selects; everything where there is none, without a list
   kDense,     // everything, without a list
@@ -15,5 +18,9 @@ enum class AttentionMode {
 constexpr bool Selects(AttentionMode mode) {
   return mode == AttentionMode::kAuto || mode == AttentionMode::kSparse;
 }
+
+// The mode that EngineOptions::attention names. Errors: kUsage for another name, kUnsupported for
+// sparse where the model has no indexer.
+AttentionMode ParseAttention(const EngineOptions& options, const ModelConfig& config);
 
 }  // namespace hillstar

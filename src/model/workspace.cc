@@ -49,20 +49,24 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
   values = memory.AllocFloats(th * c.v_dim);
   value_planes = memory.AllocPlanes(t, c.num_heads * c.v_dim);
 
-  selection.max_keys = mode == AttentionMode::kFullList ? context_tokens
-                       : c.index_num_heads > 0          ? c.index_topk
-                                                        : 0;
+  const bool selects = c.index_num_heads > 0 && Selects(mode);
+  scores_keys = selects && context_tokens > c.index_topk;
+  if (mode == AttentionMode::kFullList) {
+    selection.max_keys = context_tokens;
+  } else if (scores_keys || (selects && mode == AttentionMode::kSparse)) {
+    selection.max_keys = std::min(c.index_topk, context_tokens);
+  }
   selection.counts = memory.AllocInts(t);
-  if (c.index_num_heads > 0) {
+  if (selection.max_keys > 0) selection.lists = memory.AllocInts(t * selection.max_keys);
+  if (c.index_num_heads > 0) index_k = memory.AllocFloats(t * c.index_head_dim);
+  if (scores_keys) {
     const int64_t rows = t * c.index_num_heads, dim = c.index_head_dim;
     index_q = memory.AllocFloats(rows * dim);
-    index_k = memory.AllocFloats(t * dim);
     index_weights = memory.AllocFloats(rows);
     index_queries = {{memory.AllocBytes(rows * dim), memory.AllocBytes(rows * dim), dim},
                      memory.AllocFloats(rows),
                      memory.AllocFloats(rows)};
   }
-  selection.lists = memory.AllocInts(t * selection.max_keys);
 
   const int64_t k = c.num_experts_per_token, expert = c.moe_intermediate_size;
   hidden = memory.AllocFloats(std::max(t * c.intermediate_size, t * k * expert));

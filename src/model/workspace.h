@@ -34,12 +34,14 @@ struct Workspace {
   float* values = nullptr;  // [T, H * v]
   ActivationPlanes value_planes;
 
-  // Indexer.
-  float* index_q = nullptr;        // [T, index heads * dim]
+  // Indexer. Its keys are stored in every mode, so that the rows serve any other; its queries exist
+  // where something asks for scores: it decides, and contexts may exceed what it selects.
+  bool scores_keys = false;
   float* index_k = nullptr;        // [T, dim]
-  float* index_weights = nullptr;  // [T, index heads]
-  IndexQueries index_queries;
-  Selection selection;
+  float* index_q = nullptr;        // [T, index heads * dim], if scores_keys
+  float* index_weights = nullptr;  // [T, index heads], likewise
+  IndexQueries index_queries;      // likewise
+  Selection selection;             // without lists, and max_keys 0, where the mode makes none
 
   // MLP and experts. `hidden` and its planes serve the dense MLP, the shared and the routed
   // experts.

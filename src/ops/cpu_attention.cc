@@ -1,7 +1,5 @@
-// Selection and attention on a CPU: how a step's tokens become pieces for the workers.
+// Attention on a CPU: how a step's tokens become pieces for the workers.
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 #include "core/check.h"
 #include "core/integers.h"
@@ -176,76 +174,6 @@ void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int
                     const KvRowLayout& layout, TokenPages pages, const Selection& selection,
                     const ActivationPlanes& out) {
   CpuAttention(*this, step, queries, num_heads, layout, pages, selection, out).Run();
-}
-
-void CpuOps::ListAll(const StepTokens& step, const Selection& selection) {
-  pool_.Run(step.num_tokens, [&](int64_t t, int) {
-    const int64_t num_keys = step.positions[t] + 1;
-    if (selection.counts[t] > 0 || num_keys > selection.max_keys) return;
-    int32_t* list = selection.lists + t * selection.max_keys;
-    std::iota(list, list + num_keys, 0);
-    selection.counts[t] = int32_t(num_keys);
-  });
-}
-
-void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
-                    const IndexKeyLayout& layout, TokenPages pages, const Selection& selection) {
-  const auto slice = [&](int64_t t, float* scores) {
-    const int64_t row = t * num_heads;
-    IndexScoreSlice s;
-    s.layout = layout;
-    s.pages = pages[size_t(t)];
-    s.q_hi = queries.planes.hi + row * queries.planes.stride;
-    s.q_lo = queries.planes.lo + row * queries.planes.stride;
-    s.q_scale = queries.scale + row;
-    s.w = queries.weight + row;
-    s.num_heads = num_heads;
-    s.num_panels = CeilDiv(step.positions[t] + 1, kIndexPanelTokens);
-    s.scores = scores;
-    return s;
-  };
-  const auto select = [&](int64_t t, const float* scores, float* scratch, ThreadPool* pool) {
-    const TopKRow row{scores, step.positions[t] + 1, selection.max_keys,
-                      reinterpret_cast<int32_t*>(scratch),
-                      selection.lists + t * selection.max_keys};
-    if (!SelectTopK(kernels_, row, pool)) {
-      // The token's results are void, but it stays in the step until the layer's end: it takes no
-      // more keys than the others, since attention has no memory for more.
-      NoteBad(t);
-      std::iota(row.selected, row.selected + row.k, 0);
-    }
-    selection.counts[t] = int32_t(selection.max_keys);
-  };
-  const int64_t padded_context = RoundUp(limits_.max_context, kPageTokens);
-  const size_t scratch_bytes = size_t(2 * padded_context) * sizeof(float);
-  const auto scratch = [&](int worker) {
-    return reinterpret_cast<float*>(Scratch(worker, scratch_bytes));
-  };
-  const auto needs_selection = [&](int64_t t) { return step.positions[t] >= selection.max_keys; };
-  for (int64_t t = 0; t < step.num_tokens; ++t) selection.counts[t] = 0;
-  if (step.num_tokens >= pool_.num_threads()) {  // a token a piece
-    pool_.Run(step.num_tokens, [&](int64_t t, int worker) {
-      if (!needs_selection(t)) return;
-      float* scores = scratch(worker);
-      kernels_.index_scores(slice(t, scores));
-      select(t, scores, scores + padded_context, nullptr);
-    });
-    return;
-  }
-  for (int64_t t = 0; t < step.num_tokens; ++t) {  // few tokens: all workers score each
-    if (!needs_selection(t)) continue;
-    float* scores = scratch(0);
-    const IndexScoreSlice whole = slice(t, scores);
-    const int64_t at_once =
-        std::max<int64_t>(8, whole.num_panels / (pool_.num_threads() * kPiecesPerWorker));
-    pool_.Run(CeilDiv(whole.num_panels, at_once), [&](int64_t piece, int) {
-      IndexScoreSlice s = whole;
-      s.first_panel = piece * at_once;
-      s.num_panels = std::min(at_once, whole.num_panels - s.first_panel);
-      kernels_.index_scores(s);
-    });
-    select(t, scores, scores + padded_context, &pool_);
-  }
 }
 
 }  // namespace hillstar

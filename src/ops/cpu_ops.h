@@ -62,6 +62,7 @@ class CpuOps : public Ops {
 
  private:
   friend class CpuAttention;
+  friend class CpuSelection;
   // What one round of attention is cut into; kept, so that a step allocates nothing.
   struct AttentionLists {
     struct Piece {
