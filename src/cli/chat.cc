@@ -38,7 +38,9 @@ class ChatLoop {
   explicit ChatLoop(const ChatSession& session)
       : session_(session),
         conversation_(session.engine, RequestFrom(session.options, session.engine),
-                      ChatOptionsFrom(session.options, session.is_built_in)),
+                      ChatOptionsFrom(session.options, session.is_built_in),
+                      // Rows from a file may be another program's.
+                      {.shares_prefixes = session.saved == nullptr && !session.import}),
         shows_thinking_(session.options.show_thinking) {}
 
   void PrintBanner() {
