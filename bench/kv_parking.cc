@@ -1,5 +1,5 @@
 // What a paused sequence costs: its pages written to a file and read back, or its tokens computed
-// again. The verdict is in docs/kv_cache.md, "Many requests".
+// again. The verdict is in docs/kv_cache.md, "Steps of many sequences".
 //   kv_parking FOLDER MODEL [TOKENS]   FOLDER is where the pages go
 #include <fmt/format.h>
 

@@ -116,7 +116,8 @@ class Sequence {
   virtual int64_t num_shared_pages() const = 0;
   // Page i's rows, Engine::page_bytes() in all. Rows behind num_tokens() hold anything.
   virtual void CopyPage(int64_t i, std::span<uint8_t> out) const = 0;
-  // Replaces everything by `ids` whose pages `read` gives, as CopyPage gave them.
+  // Replaces everything by `ids` whose pages `read` gives, as CopyPage gave them. Rows that this
+  // engine would not compute from `ids` are for a sequence that does not share prefixes.
   // REQUIRES: the sequence was not made with keep_hidden, since pages hold no hidden states.
   // Errors: as Append, and what `read` throws; the sequence is then empty.
   virtual void Restore(std::span<const int32_t> ids, const ReadPageFn& read) = 0;

@@ -144,8 +144,9 @@ void PrintLines(const Results& r) {
   }
   for (const MixedLoad& m : r.mixed) {
     fmt::print(
-        "{} and a prompt of {}, {} of it a step: gaps between an answer's tokens {:.1f} ms ({:.1f} "
-        "at most) before, {:.1f} ms ({:.1f} at most) meanwhile; its first token after {:.2f} s\n",
+        "{} and a prompt of {}, {} of it a step: between an answer's tokens {:.1f} ms ({:.1f} "
+        "at most) before, {:.1f} ms ({:.1f} at most) meanwhile; the prompt's first token after "
+        "{:.2f} s\n",
         CountText(m.num_answers, "answer"), CountText(m.prompt_tokens, "token"),
         m.mixed_prompt_tokens, m.before.median_ms, m.before.longest_ms, m.meanwhile.median_ms,
         m.meanwhile.longest_ms, m.first_token_seconds);
@@ -159,7 +160,7 @@ void PrintLines(const Results& r) {
         100 * p.second_seconds / p.first_seconds);
   }
   for (const LongContext& c : r.contexts) {
-    fmt::print("{:>8} random rows: a step takes {:.2f} ms ({:.2f} at least)\n", c.context_tokens,
+    fmt::print("{:>8} random tokens: a step takes {:.2f} ms (lowest {:.2f})\n", c.context_tokens,
                c.median_ms, c.lowest_ms);
   }
 }

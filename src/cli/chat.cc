@@ -21,7 +21,7 @@ constexpr size_t kMaxSavedBytes = size_t{1} << 30;
 
 constexpr const char* kSlashHelp =
     "/help              this list\n"
-    "/clear             forget the conversation, but keep the system message\n"
+    "/clear             forget the conversation, the saved one too, but keep the system message\n"
     "/system TEXT       set the system message and forget the conversation; without TEXT remove "
     "it\n"
     "/think on|off      ask the model to reason before it answers, or not\n"
@@ -38,7 +38,9 @@ class ChatLoop {
   explicit ChatLoop(const ChatSession& session)
       : session_(session),
         conversation_(session.engine, RequestFrom(session.options, session.engine),
-                      ChatOptionsFrom(session.options, session.is_built_in)),
+                      ChatOptionsFrom(session.options, session.is_built_in),
+                      // Rows from a file may be another program's.
+                      {.shares_prefixes = session.saved == nullptr && !session.import}),
         shows_thinking_(session.options.show_thinking) {}
 
   void PrintBanner() {

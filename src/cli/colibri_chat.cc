@@ -57,8 +57,8 @@ std::vector<ChatMessage> MessagesOfTokens(const Tokenizer& tokenizer,
 std::vector<std::string> ImportColibriChat(Engine& engine, const std::filesystem::path& file,
                                            Conversation& conversation) {
   const KvShape& shape = engine.kv_shape();
-  ColibriKvFile saved =
-      ColibriKvFile::Open(file, ColibriShapeOf(shape, engine.config().vocab_size));
+  ColibriKvFile saved = ColibriKvFile::Open(
+      file, ColibriShapeOf(shape, engine.config().num_layers, engine.config().vocab_size));
   ColibriKvRecord record;
   std::vector<int32_t> ids;
   for (int64_t i = 0; i < saved.num_tokens() && saved.ReadRecord(i, &record); ++i) {

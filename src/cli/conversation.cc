@@ -15,11 +15,13 @@ constexpr size_t kMaxJsonBytes = size_t{1} << 30;
 
 }  // namespace
 
-Conversation::Conversation(Engine& engine, GenerateRequest request, ChatOptions chat)
+Conversation::Conversation(Engine& engine, GenerateRequest request, ChatOptions chat,
+                           const SequenceOptions& sequence)
     : engine_(engine),
       request_(std::move(request)),
       chat_(std::move(chat)),
-      sequence_(engine.NewSequence()) {
+      sequence_options_(sequence),
+      sequence_(engine.NewSequence(sequence)) {
   request_.end_ids = ChatEndIds(engine.config().eos_ids, engine.tokenizer());
 }
 
@@ -45,7 +47,7 @@ GenerateResult Conversation::Ask(const std::string& text, const TextFn& on_reaso
   try {
     result = Generate(*sequence_, engine_.tokenizer(), request);
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNonFinite) sequence_ = engine_.NewSequence();
+    if (error.code() == ErrorCode::kNonFinite) sequence_ = engine_.NewSequence(sequence_options_);
     throw;
   }
   take(splitter.Finish());

@@ -17,7 +17,8 @@ namespace hillstar {
 class Conversation {
  public:
   // `engine` must outlive the conversation. `request` holds sampling, lengths and stop strings.
-  Conversation(Engine& engine, GenerateRequest request, ChatOptions chat);
+  Conversation(Engine& engine, GenerateRequest request, ChatOptions chat,
+               const SequenceOptions& sequence = {});
 
   using TextFn = std::function<void(std::string_view)>;
   // Answers `text` and keeps both; reasoning and content go to their functions as they come. Where
@@ -44,6 +45,7 @@ class Conversation {
   Engine& engine_;
   GenerateRequest request_;
   ChatOptions chat_;
+  const SequenceOptions sequence_options_;
   std::unique_ptr<Sequence> sequence_;
   std::vector<ChatMessage> messages_;
 };

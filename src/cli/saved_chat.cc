@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "cli/terminal.h"
 #include "cli/user_folders.h"
@@ -34,6 +35,28 @@ SessionIdentity IdentityOf(const Engine& engine) {
   return identity;
 }
 
+// Zeroes the rows behind the first num_rows. They are of tokens that the page's memory held before:
+// what was forgotten must not be saved with others.
+void ClearRows(const KvShape& shape, int64_t num_rows, std::span<uint8_t> page) {
+  const IndexKeyLayout& index = shape.index;
+  for (int64_t place = num_rows; place < kPageTokens; ++place) {
+    for (int64_t l = 0; l < shape.num_layers; ++l) {
+      const int64_t at = l * shape.row.page_bytes() + place * shape.row.row_bytes();
+      std::ranges::fill(page.subspan(size_t(at), size_t(shape.row.row_bytes())), uint8_t{0});
+    }
+    const int64_t panel = place / kIndexPanelTokens * index.panel_bytes();
+    const int64_t lane = place % kIndexPanelTokens;
+    for (int64_t l = 0; l < shape.num_index_layers(); ++l) {
+      uint8_t* bytes = &page[size_t(shape.latent_page_bytes() + l * index.page_bytes() + panel)];
+      for (int64_t i = 0; i < index.dim; ++i) {
+        bytes[index.high_at(lane, i)] = 0;
+        if (index.num_planes == 2) bytes[index.low_at(lane, i)] = 0;
+      }
+      std::fill_n(bytes + index.scales_at() + 4 * lane, 4, uint8_t{0});
+    }
+  }
+}
+
 }  // namespace
 
 fs::path SessionPath(const std::string& name) {
@@ -55,9 +78,12 @@ fs::path SessionPath(const std::string& name) {
   return folder / (name + ".session");
 }
 
-SavedChat::SavedChat(Engine& engine, const fs::path& path)
+SavedChat::SavedChat(Engine& engine, const fs::path& path, uint64_t min_garbage_bytes)
     : context_tokens_(engine.context_tokens()),
-      file_(SessionFile::OpenOrCreate(path, IdentityOf(engine))) {}
+      kv_shape_(engine.kv_shape()),
+      file_(SessionFile::OpenOrCreate(path, IdentityOf(engine))),
+      min_garbage_bytes_(min_garbage_bytes),
+      compact_from_bytes_(min_garbage_bytes) {}
 
 std::vector<std::string> SavedChat::Restore(Conversation& conversation) {
   if (!file_.meta().empty()) conversation.FromJson(file_.meta(), file_.name());
@@ -78,7 +104,7 @@ std::vector<std::string> SavedChat::Restore(Conversation& conversation) {
   std::vector<std::string> notes = file_.findings();
   num_told_ = notes.size();
   if (!conversation.messages().empty()) {
-    notes.push_back(fmt::format("of {} {} are back, with {} of {}", file_.name(),
+    notes.push_back(fmt::format("{}: {} restored, with the rows of {} of {}", file_.name(),
                                 CountText(int64_t(conversation.messages().size()), "message"), rows,
                                 CountText(num_tokens, "token")));
   }
@@ -114,26 +140,43 @@ std::vector<std::string> SavedChat::Save(const Conversation& conversation) {
   std::vector<std::string> notes(file_.findings().begin() + std::ptrdiff_t(num_told_),
                                  file_.findings().end());
   num_told_ = file_.findings().size();
-  try {
-    file_.CompactIfDue(compact_from_);
-  } catch (const Error& error) {
-    // Not again after every answer: it would fill the disk each time.
-    compact_from_ = file_.garbage_bytes() + file_.garbage_bytes() / 2;
-    notes.push_back(fmt::format(
-        "the conversation is saved, but its file could not be made smaller: {}", error.what()));
-  }
+  std::ranges::move(Compact(), std::back_inserter(notes));
   return notes;
 }
 
+std::vector<std::string> SavedChat::Compact() {
+  const bool must_forget = must_forget_;
+  try {
+    if (must_forget) file_.Compact();
+    must_forget_ = false;
+    if (must_forget || file_.CompactIfDue(compact_from_bytes_)) {
+      compact_from_bytes_ = min_garbage_bytes_;
+    }
+    return {};
+  } catch (const Error& error) {
+    // What is only large not again after every answer: it would fill the disk each time.
+    compact_from_bytes_ = file_.garbage_bytes() + file_.garbage_bytes() / 2;
+    return {
+        fmt::format("the conversation is saved, but its file {}: {}",
+                    must_forget ? "still holds what was forgotten" : "could not be made smaller",
+                    error.what())};
+  }
+}
+
 void SavedChat::SaveAnew(const Conversation& conversation) {
+  must_forget_ = true;
   Write(conversation);
   file_.Compact();
+  must_forget_ = false;
 }
 
 void SavedChat::Write(const Conversation& conversation) {
   const Sequence& sequence = conversation.sequence();
   file_.Save(sequence.ids(), sequence.num_tokens(), conversation.Json(),
-             [&](int64_t page, std::span<uint8_t> out) { sequence.CopyPage(page, out); });
+             [&](int64_t page, std::span<uint8_t> out) {
+               sequence.CopyPage(page, out);
+               ClearRows(kv_shape_, sequence.num_tokens() - page * kPageTokens, out);
+             });
 }
 
 }  // namespace hillstar

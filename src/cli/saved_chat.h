@@ -19,9 +19,11 @@ std::filesystem::path SessionPath(const std::string& name);
 
 class SavedChat {
  public:
-  // Opens the session, which nobody else can use meanwhile, or begins a new one.
-  // Errors: SessionFile's, but for another model or KV format (see Restore).
-  SavedChat(Engine& engine, const std::filesystem::path& path);
+  // Opens the session, which nobody else can use meanwhile, or begins a new one. `engine` must
+  // outlive it. A file with less than `min_garbage_bytes` of no use is left as it is.
+  // Errors: SessionFile::OpenOrCreate's.
+  SavedChat(Engine& engine, const std::filesystem::path& path,
+            uint64_t min_garbage_bytes = SessionFile::kMinGarbageBytes);
 
   // Brings the conversation back: messages, and rows without computing them again. Rows that are
   // damaged, or another model's or format's, come with the next answer. Returns sentences for the
@@ -32,18 +34,24 @@ class SavedChat {
   // Writes what is new; returns once it is on the drive, with sentences for the user.
   // Errors: kIo; what was saved before stays.
   std::vector<std::string> Save(const Conversation& conversation);
-  // The same, and nothing of what was saved before stays in the file. Errors: likewise.
+  // The same, and nothing of what was saved before stays in the file; where that fails, the next
+  // Save does it. Errors: likewise.
   void SaveAnew(const Conversation& conversation);
 
  private:
   // Rows [0, n) from the file's pages; n is what it returns.
   int64_t RestoreRows(Sequence& sequence);
   void Write(const Conversation& conversation);
+  // A new file in place of this one, if that is due. Returns sentences for the user.
+  std::vector<std::string> Compact();
 
   const int64_t context_tokens_;
+  const KvShape& kv_shape_;
   SessionFile file_;
   size_t num_told_ = 0;  // of the file's findings
-  uint64_t compact_from_ = SessionFile::kMinGarbageBytes;
+  const uint64_t min_garbage_bytes_;
+  uint64_t compact_from_bytes_;  // of garbage
+  bool must_forget_ = false;     // the file still holds what was forgotten
 };
 
 }  // namespace hillstar

@@ -27,6 +27,29 @@ FakeModel CountingModel(int64_t vocab) {
   };
 }
 
+// Counts the tokens that its sequences have computed, and keeps how they were made.
+class CountingEngine : public FakeEngine {
+ public:
+  CountingEngine() : FakeEngine(CountingModel(FakeEngine({}).tokenizer().vocab_size())) {}
+  std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {
+    class CountingSequence : public FakeSequence {
+     public:
+      explicit CountingSequence(CountingEngine& engine)
+          : FakeSequence(CountingModel(engine.tokenizer().vocab_size()),
+                         engine.tokenizer().vocab_size(), engine.context_tokens()),
+            engine_(engine) {}
+      ~CountingSequence() override { engine_.num_appended += num_appended; }
+
+     private:
+      CountingEngine& engine_;
+    };
+    made_with.push_back(options);
+    return std::make_unique<CountingSequence>(*this);
+  }
+  int64_t num_appended = 0;
+  std::vector<SequenceOptions> made_with;
+};
+
 class SavedChatTest : public testing::Test {
  protected:
   SavedChatTest() : folder_(fs::path(testing::TempDir()) / "saved_chat_test") {
@@ -86,6 +109,137 @@ TEST_F(SavedChatTest, WhatWasSavedIsNotComputedAgain) {
   EXPECT_GT(sequence.num_tokens(), int64_t(std::string("hellomore").size()));
 }
 
+TEST_F(SavedChatTest, AConversationInPiecesComputesWhatItComputesAtOnce) {
+  const auto appended = [&](const std::string& input) {
+    CountingEngine engine;
+    Run(input, &engine);
+    return engine.num_appended;
+  };
+  const int64_t in_pieces = appended("hello\n") + appended("more\n") + appended("last\n");
+  fs::remove(path_);
+  EXPECT_EQ(in_pieces, appended("hello\nmore\nlast\n"));
+  EXPECT_GT(in_pieces, 0);
+}
+
+// The old conversation stays where it cannot be replaced, and goes with a later save.
+TEST_F(SavedChatTest, AForgettingThatFailsIsMadeUpFor) {
+  Run("my secret\n");
+  const auto holds_secret = [&] {
+    return ReadWholeFile(path_, 1 << 20).find("my secret") != std::string::npos;
+  };
+  CountingEngine engine;
+  SavedChat saved(engine, path_);
+  Conversation conversation(engine, {}, {});
+  saved.Restore(conversation);
+  conversation.Clear();
+  const fs::path obstacle = path_.native() + ".partial";
+  fs::create_directories(obstacle / "inside");
+  EXPECT_THROW(saved.SaveAnew(conversation), Error);
+  EXPECT_TRUE(holds_secret());
+  const auto notes = saved.Save(conversation);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("still holds what was forgotten"), std::string::npos) << notes[0];
+  fs::remove_all(obstacle);
+  EXPECT_TRUE(saved.Save(conversation).empty());
+  EXPECT_FALSE(holds_secret());
+}
+
+// Every page that its sequences copy has the bytes 0xaa, whatever its tokens.
+class StaleEngine : public FakeEngine {
+ public:
+  explicit StaleEngine(KvFormat format) : FakeEngine({}) {
+    shape_.row = {6, 4, format};
+    shape_.index = {16, NumIndexPlanes(format)};
+    shape_.num_layers = 3;
+    shape_.has_index_keys = {true, false, true};
+  }
+  std::unique_ptr<Sequence> NewSequence(const SequenceOptions&) override {
+    class StaleSequence : public FakeSequence {
+     public:
+      using FakeSequence::FakeSequence;
+      void CopyPage(int64_t, std::span<uint8_t> out) const override {
+        std::ranges::fill(out, uint8_t{0xaa});
+      }
+    };
+    return std::make_unique<StaleSequence>(FakeModel(), tokenizer().vocab_size(), 4096);
+  }
+  const KvShape& kv_shape() const override { return shape_; }
+  int64_t page_bytes() const override { return shape_.page_bytes(); }
+
+ private:
+  KvShape shape_;
+};
+
+// Rows behind the last one are what the page's memory held before: of what was forgotten, perhaps.
+TEST_F(SavedChatTest, RowsThatDoNotCountAreSavedAsZeros) {
+  for (const KvFormat format : {KvFormat::kQ15, KvFormat::kQ8}) {
+    StaleEngine engine(format);
+    SavedChat saved(engine, path_);
+    Conversation conversation(engine, {}, {});
+    conversation.sequence().Append(std::vector<int32_t>(64 + 21, 'x'), LogitsMode::kNone);
+    saved.Save(conversation);
+    const KvShape& shape = engine.kv_shape();
+    const int64_t row_bytes =
+        3 * shape.row.row_bytes() + 2 * shape.index.page_bytes() / kPageTokens;
+    // One page has all rows, one has 21. The head and the commit have such bytes too, by chance.
+    const int64_t num_stale = std::ranges::count(ReadWholeFile(path_, 1 << 20), '\xaa');
+    EXPECT_GE(num_stale, (64 + 21) * row_bytes);
+    EXPECT_LT(num_stale, (64 + 22) * row_bytes);
+    fs::remove(path_);
+  }
+}
+
+TEST_F(SavedChatTest, RowsOfFilesAreNotOfferedToOthers) {
+  const auto shares = [&](SavedChat* saved, bool imports) {
+    CountingEngine engine;
+    std::istringstream in("");
+    std::ostringstream out, notes;
+    const auto lines = StreamLines(in);
+    const Options options;
+    ChatSession session{engine, options, false, false, *lines, out, notes};
+    session.saved = saved;
+    if (imports) session.import = [](Conversation&) { return std::vector<std::string>(); };
+    Chat(session);
+    return engine.made_with.at(0).shares_prefixes;
+  };
+  CountingEngine engine;
+  SavedChat saved(engine, path_);
+  EXPECT_TRUE(shares(nullptr, false));
+  EXPECT_FALSE(shares(&saved, false));
+  EXPECT_FALSE(shares(nullptr, true));
+}
+
+// The conversation is saved, so that is no failure; and what takes long is not tried every time.
+TEST_F(SavedChatTest, ACompactionThatFailsIsToldAndNotTriedAgainAtOnce) {
+  CountingEngine engine;
+  SavedChat saved(engine, path_, /*min_garbage_bytes=*/1);
+  Conversation conversation(engine, {}, {});
+  saved.Save(conversation);
+  const fs::path obstacle = path_.native() + ".partial";
+  fs::create_directories(obstacle / "inside");
+  std::vector<int> told_at;
+  const auto say = [&](int number) {
+    const std::string text = "number " + std::to_string(number);
+    conversation.SetMessages({{"user", text, "", {}}});
+    const auto notes = saved.Save(conversation);
+    EXPECT_NE(ReadWholeFile(path_, 1 << 24).find(text), std::string::npos);
+    if (notes.empty()) return;
+    EXPECT_NE(notes[0].find("is saved, but its file could not be made smaller"), std::string::npos)
+        << notes[0];
+    told_at.push_back(number);
+  };
+  for (int number = 1; number <= 40; ++number) say(number);
+  // Each save leaves a commit of garbage: after n saves there are n.
+  ASSERT_GE(told_at.size(), 3u);
+  for (size_t i = 1; i < told_at.size(); ++i) EXPECT_GE(2 * told_at[i], 3 * told_at[i - 1]);
+  fs::remove_all(obstacle);
+  const size_t num_told = told_at.size();
+  const auto size = fs::file_size(path_);
+  for (int number = 41; number <= 80; ++number) say(number);
+  EXPECT_EQ(told_at.size(), num_told);
+  EXPECT_LT(fs::file_size(path_), size / 4);  // and is due again as it was at first
+}
+
 TEST_F(SavedChatTest, WhatIsForgottenIsNotOnTheDriveEither) {
   for (const std::string command : {"/clear", "/system Be brief."}) {
     Run("my secret is hunter2\nmore\n" + command + "\n");
@@ -98,7 +252,7 @@ TEST_F(SavedChatTest, WhatIsForgottenIsNotOnTheDriveEither) {
     EXPECT_EQ(bytes.find("Be brief.") != std::string::npos, command != "/clear");
     const Talk talk = Run("again\n");
     EXPECT_EQ(talk.out, "b\n");
-    EXPECT_EQ(talk.notes.find("are back") != std::string::npos, command != "/clear") << talk.notes;
+    EXPECT_EQ(talk.notes.find("restored") != std::string::npos, command != "/clear") << talk.notes;
     fs::remove(path_);
   }
 }

@@ -73,8 +73,8 @@ constexpr OptionSpec kOptions[] = {
     {"kv-format", 0, &Options::kv_format, "FORMAT", "", 0, 0, "q15 q8 fp8", kLoading, nullptr,
      "How the keys and values of a sequence's tokens are held. `q15` takes 1168 bytes a token and "
      "layer in a model of GLM-5.2's sizes and is as good as float32; `q8` takes 656 and `fp8` 592, "
-     "for longer contexts in the same memory. `q8` loses less than `fp8`. Both also halve what "
-     "the indexer keeps."},
+     "for longer contexts in the same memory. `q8` loses less than `fp8`, unless a few "
+     "channels are much larger than the rest. Both also halve what the indexer keeps."},
 
     {"thinking", 0, &Options::thinking, "WHEN", "", 0, 0, "auto on off", kTalking, nullptr,
      "Whether the model is asked to reason before it answers. `auto` is on, as the published "
@@ -87,18 +87,21 @@ constexpr OptionSpec kOptions[] = {
     {"show-thinking", 0, &Options::show_thinking, "", "", 0, 0, "", kTalking, nullptr,
      "Shows the reasoning as well, dimmed on a terminal. In `chat`, /think show does the same."},
     {"system", 's', &Options::system, "TEXT", "", 0, 0, "", kTalking, "none",
-     "The system message at the start of the conversation."},
+     "The system message at the start of the conversation; in a saved one it replaces what "
+     "is there and keeps the rest."},
     {"stats", 0, &Options::stats, "", "", 0, 0, "", kTalking, nullptr,
      "Prints the number of tokens and the speed after each answer, on standard error."},
     {"session", 0, &Options::session, "NAME", "", 0, 0, "", Bits({Command::kChat}), "none",
      "Goes on with the conversation NAME, or begins it: messages, tokens and KV rows are kept in "
      "~/.local/state/hillstar/sessions/NAME.session, written after each answer, and a restored "
-     "conversation computes nothing again. A NAME with a slash is the file itself."},
+     "conversation computes nothing again, as long as model, --kv-format and the kind of attention "
+     "are the same; else its tokens are computed anew with the next answer. A NAME with a slash is "
+     "the file itself. Removing the file deletes the conversation."},
     {"import-session", 0, &Options::import_session, "FILE", "", 0, 0, "", Bits({Command::kChat}),
      "none",
      "Begins with a conversation that colibri has saved (.coli_kv, versions 1 and 2) with the same "
-     "model: its tokens and its rows, requantised to this KV format. With --session the "
-     "conversation is saved there."},
+     "model: its tokens and its rows, requantised to this KV format. With --session, "
+     "which must be new, the conversation is saved there; later starts take --session alone."},
     {"raw", 0, &Options::raw, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
      "Continues PROMPT as it stands instead of answering it. The chat template is left out: "
      "no <|user|> before PROMPT, no <|assistant|> and <think> after it, no system message. "
@@ -165,10 +168,11 @@ constexpr OptionSpec kOptions[] = {
     {"replay-tokens", 0, &Options::replay_tokens, "N", "tokens", 1, kMaxContext, "",
      Bits({Command::kScore}), nullptr, "The length of the text of --replay."},
     {"reference", 0, &Options::reference, "WHICH", "", 0, 0, "float none",
-     Bits({Command::kScore, Command::kEval}), "float of score, none of eval",
+     Bits({Command::kScore, Command::kEval}), "float for score --replay, none for eval",
      "`float` computes the model in plain float32 on the same weights, with four bytes of memory "
-     "for each of them: score --replay compares with that besides the prefill, eval lets it answer "
-     "in the engine's place. `none` leaves it out, for models that are too large."},
+     "for each of them: score --replay compares with that besides the prefill, eval finds "
+     "likelihoods and exact answers with it in the engine's place, along the given answers. `none` "
+     "leaves it out, for models that are too large."},
     {"skills", 0, &Options::skills, "LIST", "", 0, 0, "", Bits({Command::kEval}), "all",
      "Only rows of these skills, separated by commas."},
     {"limit", 0, &Options::limit, "N", "rows", 0, kMaxCount, "", Bits({Command::kEval}), "0: all",
@@ -182,14 +186,17 @@ constexpr OptionSpec kOptions[] = {
      "How many tokens lie before the decoded ones, one measurement each; 0 stands for the "
      "one token that a text needs to begin."},
     {"repeat", 0, &Options::repeat, "N", "", 1, 1000, "", Bits({Command::kBench}), nullptr,
-     "How often each measurement is made; the median counts."},
+     "How often each measurement is made; the median counts. --mixed-prompt and --shared-prefix "
+     "are measured once."},
 
     {"batch", 0, &Options::batch, "LIST", "sequences", 0, 0, "", Bits({Command::kBench}), "none",
-     "Measures decode of so many sequences at once, in place of prefill and decode."},
+     "Measures decode of so many sequences at once. This option and the next three measure in "
+     "place of loading, prefill and decode, and state no bounds."},
     {"mixed-prompt", 0, &Options::mixed_prompt, "N", "tokens", 0, kMaxContext, "",
      Bits({Command::kBench}), "0: not measured",
      "Measures how long the running answers of the largest --batch wait for their tokens before "
-     "and while a prompt of N tokens is computed beside them."},
+     "and while a prompt of N tokens is computed beside them: with 16, 64 (the default of the "
+     "scheduler) and 512 of its tokens in a step."},
     {"shared-prefix", 0, &Options::shared_prefix, "N", "tokens", 0, kMaxContext, "",
      Bits({Command::kBench}), "0: not measured",
      "Measures the time to the first token of a prompt that begins with N tokens of another one, "
@@ -252,7 +259,7 @@ constexpr CommandSpec kCommands[] = {
      "Measures loading, prefill and decode, and in the same run the machine's read bandwidth and "
      "how many products of bytes its cores can do; states which share of these bounds decode and "
      "prefill reach, and the peak memory beside the predicted one.",
-     "hillstar bench --prompt-tokens 128,512 --context-tokens 0,4096"},
+     "hillstar bench --batch 1,8,32 --mixed-prompt 2000"},
     {Command::kConvert, "convert", "CHECKPOINT OUT", 2, 2, "write a Hillstar container",
      "Converts a Hugging Face checkpoint (BF16, F16, F32, FP8) or a colibri container. Prints "
      "first what it will write and how large that will be. May be stopped and started again; "

@@ -34,12 +34,14 @@ void StorePart(const KvRowPart& part, const float* values, const SavedCodes& sav
 
 }  // namespace
 
-ColibriKvShape ColibriShapeOf(const KvShape& shape, int64_t vocab) {
+ColibriKvShape ColibriShapeOf(const KvShape& shape, int64_t num_layers, int64_t vocab) {
+  CHECK(num_layers <= shape.num_layers);
+  const auto begin = shape.has_index_keys.begin();
   ColibriKvShape colibri;
-  colibri.num_layers = int32_t(shape.num_layers);
+  colibri.num_layers = int32_t(num_layers);
   colibri.latent = int32_t(shape.row.latent);
   colibri.rope = int32_t(shape.row.rope);
-  colibri.num_index_layers = int32_t(shape.num_index_layers());
+  colibri.num_index_layers = int32_t(std::count(begin, begin + num_layers, true));
   colibri.index_head_dim = colibri.num_index_layers > 0 ? int32_t(shape.index.dim) : 0;
   colibri.vocab = int32_t(vocab);
   return colibri;
@@ -48,7 +50,8 @@ ColibriKvShape ColibriShapeOf(const KvShape& shape, int64_t vocab) {
 void StoreColibriRecord(const KvShape& shape, const ColibriKvRecord& record, int64_t place,
                         std::span<uint8_t> latents, std::span<uint8_t> index_keys) {
   const KvRowLayout& layout = shape.row;
-  for (int64_t l = 0; l < shape.num_layers; ++l) {
+  const int64_t num_layers = int64_t(record.latents.size()) / layout.latent;
+  for (int64_t l = 0; l < num_layers; ++l) {
     uint8_t* row = latents.data() + l * layout.page_bytes() + place * layout.row_bytes();
     SavedCodes latent, rope;
     if (!record.latent_codes.empty()) {
@@ -61,7 +64,9 @@ void StoreColibriRecord(const KvShape& shape, const ColibriKvRecord& record, int
   const int64_t dim = shape.index.dim, padded = RoundUp(dim, 16);
   std::vector<int8_t> hi(static_cast<size_t>(padded)), lo(hi.size());
   const PageId only_page = 0;
-  for (int64_t i = 0; i < shape.num_index_layers(); ++i) {
+  // MTP layers are the last, so the record's index layers are the first of the page's.
+  const int64_t num_index_layers = int64_t(record.index_keys.size()) / std::max<int64_t>(dim, 1);
+  for (int64_t i = 0; i < num_index_layers; ++i) {
     float scale = 0;
     CHECK(reference::QuantiseRow({&record.index_keys[size_t(i * dim)], dim, padded, hi.data(),
                                   shape.index.num_planes == 2 ? lo.data() : nullptr, &scale}));

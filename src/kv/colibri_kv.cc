@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "core/check.h"
@@ -42,6 +42,9 @@ size_t Mend(uint8_t* codes, size_t n) {
   }
   return num_mended;
 }
+
+// The largest code times a larger one is infinite.
+constexpr float kMaxScale = std::numeric_limits<float>::max() / 448;
 
 }  // namespace
 
@@ -177,9 +180,6 @@ bool ColibriKvFile::Refuse(int64_t index, const std::string& why) {
   num_tokens_ = index;
   return false;
 }
-
-// The largest code times a larger one is infinite.
-constexpr float kMaxScale = std::numeric_limits<float>::max() / 448;
 
 bool ColibriKvFile::IsSound(int64_t index, const ColibriKvRecord& record) {
   if (record.token < 0 || record.token >= shape_.vocab) {

@@ -53,10 +53,10 @@ class ColibriKvFile {
   const std::vector<std::string>& findings() const { return findings_; }
 
   // False if the record holds a number that is not finite, a scale that is negative or larger than
-  // FLT_MAX / 448, or a token outside the
-  // vocabulary: then it and all behind it are refused, num_tokens() says so, findings() why. NaN
-  // codes of version 2 become 0, as the predecessor reads them, in codes and values; the first
-  // record that had one is named. REQUIRES 0 <= index < num_tokens(). Errors: kIo.
+  // FLT_MAX / 448, or a token outside the vocabulary: then it and all behind it are refused,
+  // num_tokens() says so, findings() why. NaN codes of version 2 become 0, as the predecessor reads
+  // them, in codes and values; the first record that had one is named. REQUIRES 0 <= index <
+  // num_tokens(). Errors: kIo.
   bool ReadRecord(int64_t index, ColibriKvRecord* record);
 
  private:

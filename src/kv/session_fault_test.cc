@@ -15,7 +15,9 @@ namespace {
 constexpr const char* kName = "chat.session";
 
 SessionFile Opened(TestDisk* disk) {
-  return SessionFile::OpenAt(disk->Place(kName), TestIdentity());
+  SessionFile session = SessionFile::OpenAt(disk->Place(kName), TestIdentity());
+  ReadAllPages(&session);
+  return session;
 }
 
 // What a run of turns has reached. `acknowledged` counts the turns whose Save returned; the one

@@ -39,13 +39,12 @@ SessionFile::SessionFile(std::unique_ptr<SessionPlace> place, const SessionIdent
   CHECK(IsValid(identity));
 }
 
-SessionFile SessionFile::Open(const std::filesystem::path& path, const SessionIdentity& identity,
-                              SessionCheck check) {
+SessionFile SessionFile::Open(const std::filesystem::path& path, const SessionIdentity& identity) {
   auto place = std::make_unique<DiskPlace>(path);
   // Without this a lock would be made, and a missing folder be reported, for nothing.
   place->OpenToRead();
   auto lock = std::make_unique<SessionLock>(place->path());
-  SessionFile session = OpenAt(std::move(place), identity, check);
+  SessionFile session = OpenAt(std::move(place), identity);
   session.lock_ = std::move(lock);
   return session;
 }
@@ -56,7 +55,7 @@ SessionFile SessionFile::OpenOrCreate(const std::filesystem::path& path,
   auto lock = std::make_unique<SessionLock>(place.path());
   std::optional<SessionFile> session;
   try {
-    session = OpenAt(std::make_unique<DiskPlace>(path), identity, SessionCheck::kCommit);
+    session = OpenAt(std::make_unique<DiskPlace>(path), identity);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kNotFound) {
       session = CreateAt(std::make_unique<DiskPlace>(path), identity);
@@ -94,7 +93,7 @@ SessionFile SessionFile::CreateAt(std::unique_ptr<SessionPlace> place,
 }
 
 SessionFile SessionFile::OpenAt(std::unique_ptr<SessionPlace> place,
-                                const SessionIdentity& identity, SessionCheck check) {
+                                const SessionIdentity& identity) {
   SessionFile session(std::move(place), identity);
   session.storage_ = session.place_->Open();
   // What a killed process left in the page cache reaches the drive before anybody sees it.
@@ -114,7 +113,6 @@ SessionFile SessionFile::OpenAt(std::unique_ptr<SessionPlace> place,
   std::copy_n(scan.head_copy_damaged, 2, session.head_copy_damaged_);
   session.findings_ = std::move(scan.findings);
   session.place_->RemovePartial();
-  if (check == SessionCheck::kPages) session.CheckPages();
   return session;
 }
 
@@ -143,17 +141,6 @@ void SessionFile::LosePage(int64_t page, std::string_view why) {
                                   name(), why, first, first + page_rows(page) - 1));
   state_.pages[size_t(page)] = SavedPage{};
   DropAbsentPagesAtEnd(&state_.pages);
-}
-
-void SessionFile::CheckPages() {
-  for (int64_t page = 0; page < int64_t(state_.pages.size()); ++page) {
-    if (page_rows(page) == 0) continue;
-    try {
-      if (LoadPage(page) == PageLoad::kDamaged) LosePage(page, "is damaged");
-    } catch (const Error& error) {
-      LosePage(page, fmt::format("cannot be read ({})", error.what()));
-    }
-  }
 }
 
 bool SessionFile::ReadPage(int64_t page, std::span<uint8_t> out) {

@@ -26,22 +26,16 @@
 
 namespace hillstar {
 
-enum class SessionCheck {
-  kPages,   // every page is read and compared with its checksum
-  kCommit,  // pages are checked when they are read
-};
-
 class SessionFile {
  public:
   // Copies page `page` to `out`, page_bytes of it. Rows that the sequence lacks may hold anything.
   using PageSource = std::function<void(int64_t page, std::span<uint8_t> out)>;
 
-  // The saved session at `path`. What is damaged is told by findings(); damaged pages count as
-  // absent. Errors: kNotFound; kBadFile if it is no session or nothing of it is left; kUnsupported
+  // The saved session at `path`. What is damaged is told by findings(), of pages once they are
+  // read. Errors: kNotFound; kBadFile if it is no session or nothing of it is left; kUnsupported
   // for a newer version or another identity; kIo if another process has it or it cannot be read.
   // After any Error the file is as it was.
-  static SessionFile Open(const std::filesystem::path& path, const SessionIdentity& identity,
-                          SessionCheck check = SessionCheck::kPages);
+  static SessionFile Open(const std::filesystem::path& path, const SessionIdentity& identity);
   // The saved session at `path`, or a new one where there is none. One of another identity has its
   // ids and its text but no rows; findings() says so, and the next Save replaces the file.
   // Errors: as Open's and Create's otherwise.
@@ -53,8 +47,7 @@ class SessionFile {
   static SessionFile Create(const std::filesystem::path& path, const SessionIdentity& identity);
 
   // The same on any storage, without a lock.
-  static SessionFile OpenAt(std::unique_ptr<SessionPlace> place, const SessionIdentity& identity,
-                            SessionCheck check = SessionCheck::kPages);
+  static SessionFile OpenAt(std::unique_ptr<SessionPlace> place, const SessionIdentity& identity);
   static SessionFile CreateAt(std::unique_ptr<SessionPlace> place, const SessionIdentity& identity);
 
   const std::string& name() const { return place_->name(); }
@@ -102,7 +95,6 @@ class SessionFile {
 
   SessionFile(std::unique_ptr<SessionPlace> place, const SessionIdentity& identity);
 
-  void CheckPages();
   enum class PageLoad { kGood, kDamaged };
   PageLoad LoadPage(int64_t page);
   void LosePage(int64_t page, std::string_view why);

@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <optional>
+#include <thread>
 
 #include "formats/safetensors_test_files.h"
 #include "kv/session_test_disk.h"
@@ -21,8 +22,15 @@ TestTurn MakeTurn(std::vector<int32_t> ids, int64_t num_rows, std::string meta) 
   return {std::move(ids), num_rows, std::move(meta)};
 }
 
-SessionFile Opened(TestDisk* disk, SessionCheck check = SessionCheck::kPages) {
-  return SessionFile::OpenAt(disk->Place(kName), TestIdentity(), check);
+SessionFile OpenedUnread(TestDisk* disk) {
+  return SessionFile::OpenAt(disk->Place(kName), TestIdentity());
+}
+
+// With everything found that is damaged.
+SessionFile Opened(TestDisk* disk) {
+  SessionFile session = OpenedUnread(disk);
+  ReadAllPages(&session);
+  return session;
 }
 
 SessionFile Created(TestDisk* disk) {
@@ -137,7 +145,7 @@ TEST(SessionFile, EveryPrefixOpensAsTheLastWholeCommit) {
       ExpectError(ErrorCode::kBadFile, {kName}, [&disk] { Opened(&disk); });
       continue;
     }
-    SessionFile session = Opened(&disk, SessionCheck::kCommit);  // Holds reads the pages
+    SessionFile session = OpenedUnread(&disk);  // Holds reads the pages
     ASSERT_TRUE(Holds(&session, small.turns[size_t(last)])) << length;
     ASSERT_EQ(session.findings().empty(), length == small.ends[size_t(last)]) << length;
     if (length % 97 != 0) continue;
@@ -175,7 +183,7 @@ TEST(SessionFile, AFlippedBitIsFoundAndHarmless) {
     std::string bytes = small.bytes;
     bytes[at] = char(bytes[at] ^ (1 << random() % 8));
     disk.Put(kName, bytes);
-    SessionFile session = Opened(&disk, SessionCheck::kCommit);
+    SessionFile session = OpenedUnread(&disk);
     ASSERT_EQ(session.ids(), small.turns[2].ids) << at;
     ASSERT_EQ(session.meta(), small.turns[2].meta) << at;
     ASSERT_TRUE(RowsAreRight(&session)) << at;
@@ -235,7 +243,7 @@ TEST(SessionFile, ADamagedPageIsNamedWithItsTokensAndWrittenAgain) {
   (*disk.Content(kName))[offset + 3] ^= 1;
   disk.Put(kName, *disk.Content(kName));
   {
-    SessionFile session = Opened(&disk, SessionCheck::kCommit);
+    SessionFile session = OpenedUnread(&disk);
     EXPECT_TRUE(session.findings().empty());
     EXPECT_EQ(session.page_rows(0), 4);
     std::vector<uint8_t> page(session.identity().page_bytes);
@@ -634,7 +642,8 @@ TEST(SessionOnDisk, OpenOrCreateGoesOnWithWhatThereIs) {
     EXPECT_EQ(session.ids(), small.turns[1].ids);
     EXPECT_EQ(session.num_leading_rows(), 0);
     ASSERT_EQ(session.findings().size(), 1u);
-    EXPECT_NE(session.findings()[0].find("attention dense instead of sparse"), std::string::npos)
+    EXPECT_NE(session.findings()[0].find("attention to everything instead of by the indexer"),
+              std::string::npos)
         << session.findings()[0];
     EXPECT_THROW(SessionFile::OpenOrCreate(path, TestIdentity()), Error);  // it has the lock
   }
@@ -657,6 +666,43 @@ TEST(SessionOnDisk, ALinkToNothingIsFollowed) {
   SaveTurn(&session, small.turns[0]);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(ReadSession(folder.path() / "real").ids, small.turns[0].ids);
+}
+
+// What cannot be looked at may be a session: a new one must not take its place.
+TEST(SessionOnDisk, OnlyWhatIsAbsentIsBegun) {
+  const TempFolder folder;
+  const auto path = folder.path() / kName;
+  std::filesystem::create_symlink(kName, path);  // leads to itself
+  ExpectError(ErrorCode::kIo, {kName},
+              [&path] { SessionFile::OpenOrCreate(path, TestIdentity()); });
+  EXPECT_TRUE(std::filesystem::is_symlink(path));
+  // The lock is gone with the failure.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+// Programs of two identities add a letter each time they get hold of the session; what each finds
+// there is what the one before it saved.
+TEST(SessionOnDisk, NothingIsLostBetweenLookingAndLocking) {
+  const TempFolder folder;
+  const auto path = folder.path() / kName;
+  constexpr int kThreads = 4, kSaves = 50;
+  const auto add = [&path](int thread) {
+    SessionIdentity identity = TestIdentity();
+    identity.num_layers = uint32_t(1 + thread % 2);
+    for (int saved = 0; saved < kSaves;) {
+      try {
+        SessionFile session = SessionFile::OpenOrCreate(path, identity);
+        session.Save({}, 0, session.meta() + "x", [](int64_t, std::span<uint8_t>) {});
+        ++saved;
+      } catch (const Error& error) {
+        ASSERT_EQ(error.code(), ErrorCode::kIo) << error.what();  // in use
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(add, thread);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ReadSession(path).meta.size(), size_t(kThreads * kSaves));
 }
 
 // The system's own short writes and errors.

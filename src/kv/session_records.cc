@@ -106,11 +106,12 @@ std::string DescribeDifference(const SessionIdentity& saved, const SessionIdenti
     if (text.empty()) text = fmt::format("another model {}", ShortHex(saved.model));
   }
   compare("KV format", saved.kv_format, wanted.kv_format);
-  const auto attention = [](bool selects) { return selects ? "sparse" : "dense"; };
+  const auto attention = [](bool selects) { return selects ? "by the indexer" : "to everything"; };
   compare("attention", attention(saved.selects_keys), attention(wanted.selects_keys));
   compare("number of layers", saved.num_layers, wanted.num_layers);
   compare("tokens a page", saved.page_tokens, wanted.page_tokens);
-  compare("bytes a page", saved.page_bytes, wanted.page_bytes);
+  // Else they follow from the format.
+  if (text.empty()) compare("bytes a page", saved.page_bytes, wanted.page_bytes);
   return text;
 }
 

@@ -74,6 +74,15 @@ inline void SaveTurn(SessionFile* session, const TestTurn& turn,
   session->Save(turn.ids, turn.num_rows, turn.meta, PagesOf(turn, session->identity(), asked));
 }
 
+// Reads every page, so that damaged ones are found.
+inline void ReadAllPages(SessionFile* session) {
+  const int64_t page_tokens = session->identity().page_tokens;
+  std::vector<uint8_t> page(session->identity().page_bytes);
+  for (int64_t i = 0; i * page_tokens < int64_t(session->ids().size()); ++i) {
+    session->ReadPage(i, page);
+  }
+}
+
 // Whether every stored row is the one of its ids. Pages that turn out to be damaged are left out.
 inline bool RowsAreRight(SessionFile* session) {
   const SessionIdentity identity = session->identity();

@@ -333,6 +333,13 @@ TEST_F(Program, ChatKeepsSessions) {
   ASSERT_EQ(second.exit_code, 0) << second.err;
   EXPECT_NE(second.err.find("2 messages"), std::string::npos) << second.err;
   EXPECT_EQ(first.out + second.out, Run("chat -n 8 --temperature 0", "hello\nagain\n").out);
+  const std::string other_keys = "attention by the indexer instead of to everything";
+  EXPECT_EQ(Run(chat + " --attention sparse", "").err.find(other_keys), std::string::npos);
+  for (const std::string mode : {"dense", "full-list"}) {
+    const Outcome outcome = Run(chat + " --attention " + mode, "");
+    EXPECT_NE(outcome.err.find(other_keys), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("what is saved next replaces it"), std::string::npos) << outcome.err;
+  }
   std::ofstream(folder_ / "letter") << "dear aunt";
   ExpectRefused("chat --session " + Path("letter"), Path("letter") + " is not a saved session");
   ExpectUsageError("chat --session ''", "--session \"\" is no name for a session: it is empty");
