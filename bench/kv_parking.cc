@@ -45,8 +45,7 @@ void Measure(const char* folder, const char* model, int64_t num_tokens) {
   const double c = MedianOf(compute), w = MedianOf(write), b = MedianOf(read);
   fmt::print(
       "{} tokens, pages of {:.2f} MB: computed in {:.1f} ms, written in {:.1f}, read back in "
-      "{:.1f}; "
-      "computing takes {:.1f} times as long as both\n",
+      "{:.1f}; computing takes {:.1f} times as long as both\n",
       num_tokens, double(engine->page_bytes()) / 1e6, 1e3 * c, 1e3 * w, 1e3 * b, c / (w + b));
 }
 

@@ -1,10 +1,10 @@
 #include "engine/generate.h"
-#include "core/stopwatch.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include "core/stopwatch.h"
 #include "engine/stop_strings.h"
 
 namespace hillstar {
