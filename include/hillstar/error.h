@@ -17,6 +17,7 @@ enum class ErrorCode {
   kIo,           // the operating system refused a read or a write
   kNonFinite,    // a computation left the finite numbers
   kCancelled,    // the caller asked to stop
+  kDevice,       // a GPU is missing, too old, or was lost
 };
 
 // `message` is a sentence with names and numbers and, where there is one, the flag to change.

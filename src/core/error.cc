@@ -15,6 +15,7 @@ const char* ErrorName(ErrorCode code) {
     case ErrorCode::kIo: return "io";
     case ErrorCode::kNonFinite: return "non_finite";
     case ErrorCode::kCancelled: return "cancelled";
+    case ErrorCode::kDevice: return "device";
   }
   return "unknown";
 }
