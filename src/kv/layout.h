@@ -90,13 +90,23 @@ struct PageTable {
   uint8_t* const* memory = nullptr;  // [page id]: where the page's bytes of all layers begin
   int64_t offset = 0;                // of the layer's bytes in them
 
-  uint8_t* page(int64_t pos) const { return memory[ids[pos / kPageTokens]] + offset; }
-  uint8_t* row(const KvRowLayout& layout, int64_t pos) const {
+  constexpr uint8_t* page(int64_t pos) const { return memory[ids[pos / kPageTokens]] + offset; }
+  constexpr uint8_t* row(const KvRowLayout& layout, int64_t pos) const {
     return page(pos) + (pos % kPageTokens) * layout.row_bytes();
   }
-  uint8_t* panel(const IndexKeyLayout& layout, int64_t pos) const {
+  constexpr uint8_t* panel(const IndexKeyLayout& layout, int64_t pos) const {
     return page(pos) + (pos % kPageTokens) / kIndexPanelTokens * layout.panel_bytes();
   }
+};
+
+// The pages of a step's tokens in one layer: ids[t] is the list of token t's sequence. A view, of
+// the memory of whoever computes.
+struct StepPages {
+  const PageId* const* ids = nullptr;  // [tokens]
+  uint8_t* const* memory = nullptr;
+  int64_t offset = 0;
+
+  constexpr PageTable of(int64_t t) const { return {ids[t], memory, offset}; }
 };
 
 }  // namespace hillstar

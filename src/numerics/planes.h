@@ -72,10 +72,10 @@ struct ActivationPlanes {
   float* scale = nullptr;  // [tokens, NumGroups(cols)]: the group's scale / 256
   int32_t* sum = nullptr;  // [tokens, NumGroups(cols)]: sum of 256 * hi + lo, for biased weights
 
-  int64_t groups() const { return NumGroups(cols); }
-  int64_t stride() const { return groups() * kGroup; }
+  constexpr int64_t groups() const { return NumGroups(cols); }
+  constexpr int64_t stride() const { return groups() * kGroup; }
   // The same planes seen as more rows of fewer columns (heads of a token), or from row `row` on.
-  ActivationPlanes FromRow(int64_t row) const {
+  constexpr ActivationPlanes FromRow(int64_t row) const {
     return {cols, hi + row * stride(), lo + row * stride(), scale + row * groups(),
             sum + row * groups()};
   }

@@ -40,7 +40,7 @@ struct WeightView {
   const uint8_t* data = nullptr;
   size_t panel_stride = 0;
 
-  const uint8_t* panel(int64_t p) const { return data + size_t(p) * panel_stride; }
+  constexpr const uint8_t* panel(int64_t p) const { return data + size_t(p) * panel_stride; }
 };
 
 // A view of a matrix whose panels follow each other without gaps.

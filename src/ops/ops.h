@@ -98,7 +98,7 @@ struct RowOwner {
   int64_t rows_per_token = 1;
   const int32_t* tokens = nullptr;
 
-  int64_t token(int64_t row) const { return tokens ? tokens[row] : row / rows_per_token; }
+  constexpr int64_t token(int64_t row) const { return tokens ? tokens[row] : row / rows_per_token; }
 };
 
 class Ops : public WorkspaceMemory {

@@ -38,7 +38,7 @@ struct LinearSlice {
   int64_t y_stride = 0;
   uint8_t* scratch = nullptr;
 
-  int64_t x_row(int64_t t) const { return x_rows ? x_rows[t] : x_first + t * x_step; }
+  constexpr int64_t x_row(int64_t t) const { return x_rows ? x_rows[t] : x_first + t * x_step; }
 };
 
 // A piece of an expert's (or a dense MLP's) first half: h = silu(gate x) * (up x).

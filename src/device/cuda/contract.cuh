@@ -1,0 +1,106 @@
+// The arithmetic contract inside kernels: the functions of numerics/elementary.h and planes.h, and
+// sums over the threads of a block. Every rounding is written out; the compiler contracts nothing.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "numerics/elementary_constants.h"
+#include "numerics/planes.h"
+#include "ptx.cuh"
+
+namespace hillstar::cuda {
+
+inline constexpr uint32_t kAllLanes = 0xffffffffu;
+inline constexpr int kWarpLanes = 32;
+
+// numerics/elementary.h.
+__device__ __forceinline__ float Exp(float x) {
+  float c = x < kExpHigh ? x : kExpHigh;
+  c = c > -kExpHigh ? c : -kExpHigh;
+  const float n = RoundToInteger(__fmul_rn(c, kLog2E));
+  const float r = __fmaf_rn(n, -kLn2Low, __fmaf_rn(n, -kLn2High, c));
+  float p = 1.f / 5040;
+  p = __fmaf_rn(p, r, 1.f / 720);
+  p = __fmaf_rn(p, r, 1.f / 120);
+  p = __fmaf_rn(p, r, 1.f / 24);
+  p = __fmaf_rn(p, r, 1.f / 6);
+  p = __fmaf_rn(p, r, 1.f / 2);
+  p = __fmaf_rn(p, r, 1.f);
+  p = __fmaf_rn(p, r, 1.f);
+  if (x < kExpLow) return 0.0f;
+  return __fmul_rn(p, __int_as_float((int32_t(n) + 127) << 23));
+}
+__device__ __forceinline__ float Sigmoid(float x) {
+  return __fdiv_rn(1.0f, __fadd_rn(1.0f, Exp(-x)));
+}
+__device__ __forceinline__ float Silu(float x) { return __fdiv_rn(x, __fadd_rn(1.0f, Exp(-x))); }
+
+__device__ __forceinline__ bool IsFinite(float x) {
+  return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+}
+__device__ __forceinline__ float Magnitude(float x) {
+  return __uint_as_float(__float_as_uint(x) & 0x7fffffffu);
+}
+
+// numerics/planes.h: a value of a row whose 1 / scale is `inverse`.
+__device__ __forceinline__ PlanePair ToPlanes(float x, float inverse) {
+  const float t = __fmul_rn(x, inverse);
+  const float h = RoundToInteger(t);
+  float l = RoundToInteger(__fmul_rn(__fsub_rn(t, h), 256.0f));
+  l = l < 127.0f ? l : 127.0f;
+  l = l > -127.0f ? l : -127.0f;
+  return {int8_t(int(h)), int8_t(int(l))};
+}
+// The scale of a row with this largest magnitude, and its inverse.
+struct RowScale {
+  float scale;
+  float inverse;
+};
+__device__ __forceinline__ RowScale ScaleOf(float amax) {
+  if (amax < kSmallestRowAmax) return {0.0f, 0.0f};
+  const float scale = __fdiv_rn(amax, 127.0f);
+  return {scale, __fdiv_rn(1.0f, scale)};
+}
+
+// Of the lanes of a warp, for all of them.
+__device__ __forceinline__ float WarpMax(float x) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, x, bits);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+__device__ __forceinline__ int WarpSum(int x) {
+  for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(kAllLanes, x, bits);
+  return x;
+}
+
+// FoldPartials of numerics/elementary.h over 256 threads, thread j holding partial j; for all
+// threads. `shared`: f32 [256] of the block. Begins and ends with a barrier.
+__device__ __forceinline__ float FoldPartials(float partial, float* shared) {
+  const int j = int(threadIdx.x);
+  __syncthreads();
+  shared[j] = partial;
+  __syncthreads();
+  for (int stride = kNumPartials / 2; stride >= kWarpLanes; stride /= 2) {
+    if (j < stride) shared[j] = partial = __fadd_rn(partial, shared[j + stride]);
+    __syncthreads();
+  }
+  if (j < kWarpLanes) {
+    for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
+      partial = __fadd_rn(partial, __shfl_down_sync(kAllLanes, partial, stride));
+    }
+    if (j == 0) shared[0] = partial;
+  }
+  __syncthreads();
+  return shared[0];
+}
+
+// Notes that token t met a value that is not finite. `code`: KernelContext::bad.
+__device__ __forceinline__ void NoteBad(int32_t* first, int32_t code, int64_t t) {
+  atomicCAS(first + t, 0, code);
+}
+
+}  // namespace hillstar::cuda

@@ -1,0 +1,14 @@
+#include <fmt/format.h>
+
+#include "device/cuda/launch.cuh"
+#include "hillstar/error.h"
+
+namespace hillstar::cuda {
+
+void ThrowCudaError(cudaError_t error, const char* what) {
+  cudaGetLastError();  // what is not sticky is over
+  throw Error(ErrorCode::kDevice,
+              fmt::format("the GPU failed at {}: {}", what, cudaGetErrorString(error)));
+}
+
+}  // namespace hillstar::cuda

@@ -1,0 +1,198 @@
+#include "emulated_threads.h"
+
+#include <boost/context/fiber.hpp>
+#include <boost/context/pooled_fixedsize_stack.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace hillstar::emulated {
+namespace {
+
+namespace ctx = boost::context;
+
+constexpr size_t kStackBytes = size_t{128} << 10;
+
+enum class State { kReady, kAtBlockBarrier, kAtWarp, kDone };
+
+struct Thread {
+  ctx::fiber fiber;   // of the thread while it waits
+  ctx::fiber caller;  // of the scheduler while the thread runs
+  State state = State::kReady;
+  dim3 index;
+  uint32_t mask = 0;  // of the lanes that it waits for
+  void* arguments = nullptr;
+};
+
+struct Block {
+  const char* kernel = "";
+  std::vector<Thread> threads;
+  int64_t num_done = 0;
+  int64_t num_at_barrier = 0;
+  std::vector<uint64_t> shared;  // dynamic, 8-byte words
+  uint8_t* shared_bytes = nullptr;
+};
+
+Block block;
+size_t running = 0;  // thread of the block
+uint64_t num_grids = 0;
+ctx::pooled_fixedsize_stack stacks(kStackBytes, 64);
+
+void Wait(State state) {
+  Thread& me = block.threads[running];
+  me.state = state;
+  me.caller = std::move(me.caller).resume();
+}
+
+void Resume(size_t i) {
+  Thread& t = block.threads[i];
+  running = i;
+  threadIdx = t.index;
+  t.fiber = std::move(t.fiber).resume();
+}
+
+[[noreturn]] void Deadlock() {
+  int counts[4] = {};
+  for (const Thread& t : block.threads) ++counts[int(t.state)];
+  std::fprintf(stderr,
+               "%s, block (%u, %u, %u): threads wait for others that do not come: %d at the "
+               "block's barrier, %d at their warp's, %d have ended\n",
+               block.kernel, blockIdx.x, blockIdx.y, blockIdx.z, counts[1], counts[2], counts[3]);
+  std::abort();
+}
+
+void StartThreads(dim3 size, const std::function<void()>& thread) {
+  const size_t count = size_t(size.x) * size.y * size.z;
+  block.threads = std::vector<Thread>(count);
+  block.num_done = block.num_at_barrier = 0;
+  for (size_t i = 0; i < count; ++i) {
+    Thread& t = block.threads[i];
+    t.index =
+        dim3(unsigned(i % size.x), unsigned(i / size.x % size.y), unsigned(i / size.x / size.y));
+    t.fiber = ctx::fiber(std::allocator_arg, stacks, [&t, &thread](ctx::fiber&& caller) {
+      t.caller = std::move(caller);
+      thread();
+      t.state = State::kDone;
+      ++block.num_done;
+      return std::move(t.caller);
+    });
+  }
+}
+
+// Threads in ascending order in one grid and in descending order in the next: results must not
+// depend on it.
+void RunBlock(dim3 size, const std::function<void()>& thread) {
+  StartThreads(size, thread);
+  const size_t count = block.threads.size();
+  const bool backwards = num_grids % 2 == 1;
+  while (block.num_done < int64_t(count)) {
+    bool any = false;
+    for (size_t n = 0; n < count; ++n) {
+      const size_t i = backwards ? count - 1 - n : n;
+      if (block.threads[i].state != State::kReady) continue;
+      any = true;
+      Resume(i);
+    }
+    if (block.num_at_barrier > 0 && block.num_at_barrier + block.num_done == int64_t(count)) {
+      for (Thread& t : block.threads) {
+        if (t.state == State::kAtBlockBarrier) t.state = State::kReady;
+      }
+      block.num_at_barrier = 0;
+      any = true;
+    }
+    if (!any) Deadlock();
+  }
+}
+
+}  // namespace
+
+void RunGrid(const char* kernel, dim3 grid, dim3 size, size_t dynamic_shared,
+             const std::function<void()>& thread) {
+  block.kernel = kernel;
+  constexpr size_t kAlign = 128;
+  block.shared.assign((dynamic_shared + kAlign) / 8 + 1, 0xa5a5a5a5a5a5a5a5u);
+  const auto address = reinterpret_cast<uintptr_t>(block.shared.data());
+  block.shared_bytes = reinterpret_cast<uint8_t*>((address + kAlign - 1) / kAlign * kAlign);
+  gridDim = grid;
+  blockDim = size;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        RunBlock(size, thread);
+      }
+    }
+  }
+  ++num_grids;
+}
+
+uint8_t* DynamicSharedBytes() { return block.shared_bytes; }
+
+void BlockBarrier() {
+  ++block.num_at_barrier;
+  Wait(State::kAtBlockBarrier);
+}
+
+void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* lanes)) {
+  const size_t first = running / kWarp * kWarp, me = running - first;
+  Thread& mine = block.threads[running];
+  mine.arguments = arguments;
+  mine.mask = mask;
+  void* lanes[kWarp] = {};
+  for (size_t i = 0; i < size_t(kWarp); ++i) {
+    if (!(mask >> i & 1) || first + i >= block.threads.size()) continue;
+    const Thread& t = block.threads[first + i];
+    if (i != me && t.state != State::kAtWarp) return Wait(State::kAtWarp);
+    if (t.mask != mask) {
+      std::fprintf(stderr, "%s: lanes of one warp wait for different lanes\n", block.kernel);
+      std::abort();
+    }
+    lanes[i] = t.arguments;
+  }
+  together(lanes);
+  for (size_t i = 0; i < size_t(kWarp); ++i) {
+    if (lanes[i] && i != me) block.threads[first + i].state = State::kReady;
+  }
+}
+
+}  // namespace hillstar::emulated
+
+namespace {
+
+struct Vote {
+  int predicate;
+  unsigned result;
+};
+
+int votes;  // of a block
+
+}  // namespace
+
+unsigned __ballot_sync(unsigned mask, int predicate) {
+  Vote mine{predicate, 0};
+  hillstar::emulated::WarpTogether(mask, &mine, [](void* const* lanes) {
+    unsigned bits = 0;
+    for (int i = 0; i < 32; ++i) {
+      const auto* lane = static_cast<const Vote*>(lanes[i]);
+      if (lane && lane->predicate) bits |= 1u << i;
+    }
+    for (int i = 0; i < 32; ++i) {
+      if (lanes[i]) static_cast<Vote*>(lanes[i])->result = bits;
+    }
+  });
+  return mine.result;
+}
+
+int __syncthreads_count(int predicate) {
+  __syncthreads();
+  votes = 0;
+  __syncthreads();
+  votes += predicate != 0;
+  __syncthreads();
+  return votes;
+}
+
+int __syncthreads_or(int predicate) { return __syncthreads_count(predicate) != 0; }

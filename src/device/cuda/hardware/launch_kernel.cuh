@@ -1,0 +1,44 @@
+// Kernels on a GPU.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+namespace hillstar::cuda {
+
+#if defined(__CUDACC__)
+// Shared memory whose size the launch gives, aligned to 128 bytes.
+__device__ __forceinline__ uint8_t* DynamicShared() {
+  extern __shared__ __align__(128) uint8_t dynamic_shared[];
+  return dynamic_shared;
+}
+#endif
+
+// Runs kernel(arguments...) on the stream, or puts it into the graph that the stream captures.
+// Asynchronous. A kernel launched so may begin while the one before it ends; it calls
+// WaitForPrevious() (ptx.cuh) before it reads or writes anything that changes in a step.
+template <typename... Parameters, typename... Arguments>
+void Launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
+            cudaStream_t stream, Arguments&&... arguments) {
+  if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  if (shape.shared_bytes > (48 << 10)) {
+    Check(
+        cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared_bytes)),
+        name);
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  Check(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...),
+        name);
+}
+
+}  // namespace hillstar::cuda

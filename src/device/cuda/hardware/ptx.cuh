@@ -1,0 +1,108 @@
+// Instructions that C++ has no words for, on a GPU. The emulated device has the same functions.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace hillstar::cuda {
+
+// For kernels that may begin before the one before them has ended: waits for its results.
+__device__ __forceinline__ void WaitForPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may begin: its blocks find room as this one's end.
+__device__ __forceinline__ void LetNextBegin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// c += a b for integers: a [16 rows, 32], b [32, 8 columns], c [16, 8]. Lane l = 4 g + t holds
+//   a: rows g, g + 8, g, g + 8 at k = 4 t .. 4 t + 3, the last two at k + 16
+//   b: column g at k = 4 t .. 4 t + 3 and k + 16
+//   c: (row g, columns 2 t, 2 t + 1), (row g + 8, likewise)
+// All lanes of a warp together.
+__device__ __forceinline__ void MmaUnsignedSigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void MmaSignedSigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void MmaSignedUnsigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                                  uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 "
+      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Four matrices of 8 rows x 16 bytes of shared memory: lane l gives the address of row l % 8 of
+// matrix l / 8 (16-byte aligned) and gets of each matrix bytes 4 t .. 4 t + 3 of row g.
+__device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// 16 bytes of memory that is read once and not written in this kernel's life.
+__device__ __forceinline__ uint4 LoadStreaming(const void* from) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3},[%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from));
+  return v;
+}
+
+// 16 bytes to shared memory behind the program's back; done after CommitCopies and WaitForCopies.
+// Where !valid, 16 zeros.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* from, bool valid = true) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;"); }
+// Until at most `kPending` of this thread's committed groups are on their way.
+template <int kPending>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Memory that other blocks wrote in this kernel, before a ticket was taken.
+__device__ __forceinline__ float LoadVolatile(const float* from) {
+  float v;
+  asm volatile("ld.volatile.global.f32 %0,[%1];" : "=f"(v) : "l"(from) : "memory");
+  return v;
+}
+
+// The float of an IEEE binary16's bits.
+__device__ __forceinline__ float HalfBitsToFloat(uint16_t bits) {
+  float v;
+  asm("cvt.f32.f16 %0,%1;" : "=f"(v) : "h"(bits));
+  return v;
+}
+
+// Round to the nearest integer, ties to even.
+__device__ __forceinline__ float RoundToInteger(float x) {
+  float v;
+  asm("cvt.rni.f32.f32 %0,%1;" : "=f"(v) : "f"(x));
+  return v;
+}
+
+}  // namespace hillstar::cuda

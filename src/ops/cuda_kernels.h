@@ -1,0 +1,134 @@
+// The operations as kernels of a GPU: each function puts one operation on a stream. All pointers
+// are to device memory unless said otherwise; nothing waits, nothing allocates. Each gives the bits
+// of the reference of its operation. Errors: kDevice if the launch is refused.
+//
+// A step's kernels may be captured into a graph and replayed with fewer tokens than they were
+// shaped for: where a function takes `live`, tokens from *live on are left alone; others compute
+// rows behind it that nobody reads.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <span>
+
+#include "kv/layout.h"
+#include "numerics/planes.h"
+#include "numerics/weights.h"
+#include "ops/ops.h"
+
+namespace hillstar::cuda {
+
+// Tokens whose values were not finite: first[t] is 0, or the code of where that was seen first.
+struct BadTokens {
+  int32_t* first = nullptr;  // [tokens]
+  int32_t code = 0;          // of the kernels that are launched now, not 0
+};
+
+// Where kernels run, and what they are shaped for.
+struct KernelContext {
+  cudaStream_t stream = nullptr;
+  int num_multiprocessors = 1;
+  int shared_bytes = 99 << 10;  // of a block at most
+  BadTokens bad;
+};
+
+// norm_cuda.cu -----------------------------------------------------------------------------------
+
+// y = RmsNorm(x [+ added]), and its planes.
+struct NormTask {
+  const float* x = nullptr;      // f32 [rows, n]
+  const float* added = nullptr;  // likewise, or null
+  float* sum = nullptr;          // x + added, where there is something to add; may be x
+  const float* weight = nullptr;
+  float eps = 0;
+  int64_t rows = 0;
+  int64_t n = 0;
+  float* y = nullptr;       // may be x, may be null
+  ActivationPlanes planes;  // where hi is not null
+};
+void RmsNorm(const KernelContext& context, const NormTask& task);
+
+// attention_cuda.cu ------------------------------------------------------------------------------
+
+// Ops::Attend. A context may be of any length; what is long is split over the GPU.
+struct AttendTask {
+  int64_t num_tokens = 0;              // that the launch is shaped for
+  const int32_t* live = nullptr;       // tokens there are
+  const int64_t* positions = nullptr;  // [tokens]
+  int64_t max_positions = 0;           // no position is as large: bounds the keys of a dense token
+  AttentionQueries queries;
+  int64_t num_heads = 0;
+  KvRowLayout layout;
+  StepPages pages;
+  Selection selection;
+  ActivationPlanes out;
+  uint8_t* scratch = nullptr;  // AttendScratchBytes
+};
+// Bytes of scratch for tasks of at most these sizes: enough for every shape, more where splitting
+// over the GPU pays.
+size_t AttendScratchBytes(int64_t max_tokens, int64_t max_keys, int64_t num_heads,
+                          const KvRowLayout& layout);
+void Attend(const KernelContext& context, const AttendTask& task);
+
+// indexer_cuda.cu --------------------------------------------------------------------------------
+
+// Ops::Select: counts[t] = 0 for tokens that see all their keys, else a list of max_keys.
+struct SelectTask {
+  int64_t num_tokens = 0;
+  const int32_t* live = nullptr;
+  const int64_t* positions = nullptr;
+  int64_t max_positions = 0;
+  IndexQueries queries;
+  int64_t num_heads = 0;
+  IndexKeyLayout layout;
+  StepPages pages;
+  Selection selection;
+  uint8_t* scratch = nullptr;  // SelectScratchBytes
+};
+size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions);
+void Select(const KernelContext& context, const SelectTask& task);
+// Ops::ListAll.
+void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* live,
+             const int64_t* positions, const Selection& selection);
+
+// linear_cuda.cu ---------------------------------------------------------------------------------
+
+// Ops::Linear: up to kMaxLayersAtOnce layers side by side. Panel ranges and scratch are ignored.
+inline constexpr int kMaxLayersAtOnce = 8;
+void Linear(const KernelContext& context, std::span<const LinearSlice> layers);
+// Ops::LinearByHead: y[t, h * head_rows + r] = W_h x[t * heads + h]; W_h's panels begin
+// h * NumPanels(head_rows) panels into w.
+struct ByHead {
+  WeightView w;  // of all heads
+  int64_t num_heads = 0;
+  int64_t head_rows = 0;
+  ActivationPlanes x;  // [T * heads, cols]
+  int64_t num_tokens = 0;
+  float* y = nullptr;  // [T, heads * head_rows]
+};
+void LinearByHead(const KernelContext& context, const ByHead& layer);
+// Ops::SwiGlu of one layer.
+void SwiGlu(const KernelContext& context, const SwiGluSlice& layer);
+
+// The experts of a layer over the (token, rank) pairs that chose them, and beside them the shared
+// expert over all tokens. Rows of the pairs lie together by expert: those of expert e are slots
+// begin[e] .. begin[e + 1) - 1, slot s being of token slot_tokens[s].
+struct ExpertTask {
+  const uint8_t* const* images = nullptr;  // [experts]
+  ExpertShape shape;
+  int64_t num_experts = 0;
+  const int32_t* begin = nullptr;        // [experts + 1]
+  const int32_t* slot_tokens = nullptr;  // [num_slots]
+  int64_t num_slots = 0;                 // that the launch is shaped for: tokens * rank
+  int64_t num_tokens = 0;                // of the shared expert
+};
+// hidden[s] = silu(gate x) * (up x) of slot s's token: planes x [T, D] -> f32 [slots,
+// intermediate]; shared: likewise for every token, with x and num_tokens of the slice.
+void ExpertsUp(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
+               float* hidden, const SwiGluSlice& shared);
+// rows[s] = down hidden[s]: planes [slots, intermediate] -> f32 [slots, D]; shared likewise.
+void ExpertsDown(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
+                 float* rows, const LinearSlice& shared);
+
+}  // namespace hillstar::cuda
