@@ -84,20 +84,20 @@ class VariantOps : public CpuOps {
       : CpuOps(ChooseKernels("auto"), 2, budget), variant_(variant) {}
 
   void AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight, float eps,
-                     const KvRowLayout& layout, TokenPages pages) override {
+                     const KvRowLayout& layout, StepPages pages) override {
     CpuOps::AppendLatents(step, kv, norm_weight, eps, layout, pages);
     if (variant_.latents == Rounding::kNone) return;
     for (int64_t t = 0; t < step.num_tokens; ++t) {
-      RoundRow(layout.latent_part(), pages[size_t(t)].row(layout, step.positions[t]));
+      RoundRow(layout.latent_part(), pages.of(t).row(layout, step.positions[t]));
     }
   }
   void AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
-                       const IndexKeyLayout& layout, TokenPages pages) override {
+                       const IndexKeyLayout& layout, StepPages pages) override {
     CpuOps::AppendIndexKeys(step, k, norm, layout, pages);
     if (!variant_.one_plane_keys) return;
     for (int64_t t = 0; t < step.num_tokens; ++t) {
       const int64_t pos = step.positions[t];
-      uint8_t* panel = pages[size_t(t)].panel(layout, pos);
+      uint8_t* panel = pages.of(t).panel(layout, pos);
       for (int64_t i = 0; i < layout.dim; ++i) {
         panel[layout.low_at(pos % kIndexPanelTokens, i)] = 128;
       }
@@ -110,7 +110,7 @@ class VariantOps : public CpuOps {
     std::fill_n(out.planes.lo, step.num_tokens * shape.num_heads * out.planes.stride, int8_t{0});
   }
   void Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
-              const IndexKeyLayout& layout, TokenPages pages, const Selection& selection) override {
+              const IndexKeyLayout& layout, StepPages pages, const Selection& selection) override {
     CpuOps::Select(step, queries, num_heads, layout, pages, selection);
     auto& layer = selected_.emplace_back();
     for (int64_t t = 0; t < step.num_tokens; ++t) {

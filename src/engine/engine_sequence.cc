@@ -109,13 +109,15 @@ void EngineSequence::StepAlone(std::span<const int32_t> ids, int64_t num_logits,
   if (is_done && num_logits > 0) {
     s_.forward->Logits(n - num_logits - first_wanted, num_logits, out);
   }
+  s_.forward->Finish();
   Leave(ids);
   if (keep_hidden_) KeepHidden(n);
 }
 
 void EngineSequence::KeepHidden(int64_t num_tokens) {
-  const float* x = s_.forward->residual();
-  hidden_.insert(hidden_.end(), x, x + num_tokens * s_.config.hidden_size);
+  const size_t held = hidden_.size();
+  hidden_.resize(held + size_t(num_tokens * s_.config.hidden_size));
+  s_.forward->ReadResidual(num_tokens, hidden_.data() + held);
 }
 
 // A step of several sequences. What goes wrong with a part before or after the step becomes its
@@ -133,6 +135,7 @@ class EngineSequence::SharedStep {
     if (batch_.empty()) return;  // all have their error
     s_.forward->Run(batch_, first_wanted, {});
     HandOutLogits(first_wanted);
+    s_.forward->Finish();
     LeaveAll();
   }
 

@@ -252,8 +252,8 @@ TEST_F(ForwardTest, AnMtpLayerWithoutAnIndexer) {
           tokens.push_back({int32_t(i * 13 % config_.vocab_size), i, &part.step});
         }
         run.forward.Run(tokens, 0, {});
-        const std::vector<float> hidden(run.forward.residual(),
-                                        run.forward.residual() + kChunk * config_.hidden_size);
+        std::vector<float> hidden(size_t(kChunk * config_.hidden_size));
+        run.forward.ReadResidual(kChunk, hidden.data());
         run.forward.RunMtp(tokens, hidden.data());
         run.forward.MtpLogits(kChunk - 1, 1, logits.data());
       }

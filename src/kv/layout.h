@@ -99,6 +99,20 @@ struct PageTable {
   }
 };
 
+// A sequence's pages, as the host has them. A view. Lists with one version are the same.
+struct PageList {
+  const PageId* ids = nullptr;
+  int64_t num_pages = 0;
+  uint64_t version = 0;
+};
+// Where pages' rows lie: of page i, of all layers, at latents[i] and index_keys[i]. A view: what is
+// there stays as it is, and entries are added.
+struct PageAddresses {
+  uint8_t* const* latents = nullptr;
+  uint8_t* const* index_keys = nullptr;
+  int64_t num_pages = 0;
+};
+
 // The pages of a step's tokens in one layer: ids[t] is the list of token t's sequence. A view, of
 // the memory of whoever computes.
 struct StepPages {

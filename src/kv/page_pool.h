@@ -46,6 +46,10 @@ class PagePool {
   PageTable index_keys(const PageId* ids, int64_t layer) const {
     return {ids, index_memory_.data(), index_offset_[size_t(layer)]};
   }
+  // Where all pages that have memory lie.
+  PageAddresses addresses() const {
+    return {latent_memory_.data(), index_memory_.data(), num_allocated_};
+  }
   // A page's bytes of all layers.
   std::span<uint8_t> latent_bytes(PageId page) const {
     return {latent_memory_[size_t(page)], size_t(shape_.latent_page_bytes())};

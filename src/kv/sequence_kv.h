@@ -38,6 +38,8 @@ class SequenceKv {
   // Gives back the pages behind the first num_tokens rows.
   void Truncate(int64_t num_tokens);
 
+  PageList page_list() const { return {pages_.data(), num_pages(), version_}; }
+  PageAddresses page_addresses() const { return cache_.pool().addresses(); }
   PageTable latents(int64_t layer) const { return cache_.pool().latents(pages_.data(), layer); }
   // REQUIRES shape.has_index_keys[layer].
   PageTable index_keys(int64_t layer) const {
@@ -55,6 +57,7 @@ class SequenceKv {
   KvCache& cache_;
   const bool shares_;
   std::vector<PageId> pages_;
+  uint64_t version_ = 0;
   std::vector<PrefixIndex::NodeId> nodes_;  // of the first pages, which are in the index
 };
 

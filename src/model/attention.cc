@@ -25,8 +25,8 @@ void ForwardPass::ProjectDown(const AttentionWeights& attention) {
     ops_.FloatLinear({attention.indexer->head_weights, w_.normed, c_.hidden_size, num_tokens(), 0,
                       c_.index_num_heads, w_.index_weights, c_.index_num_heads});
   }
-  ops_.Norm(w_.q_a, {attention.q_a_norm, c_.lora_norm_eps}, num_tokens(), c_.q_lora_rank, w_.q_a);
-  ops_.Quantise(w_.q_a, num_tokens(), w_.q_a_planes);
+  ops_.NormPlanes(w_.q_a, nullptr, {attention.q_a_norm, c_.lora_norm_eps}, num_tokens(),
+                  c_.q_lora_rank, nullptr, w_.q_a_planes);
 }
 
 void ForwardPass::AddKeyProjections(const AttentionWeights& attention) {
@@ -35,26 +35,14 @@ void ForwardPass::AddKeyProjections(const AttentionWeights& attention) {
   slices_.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
 }
 
-void ForwardPass::LinearByHead(const WeightView& w, int64_t head_rows, const ActivationPlanes& x,
-                               float* y) {
-  slices_.clear();
-  for (int64_t h = 0; h < c_.num_heads; ++h) {
-    LinearSlice s = Matrix(AttentionWeights::Head(w, h, head_rows), x, y + h * head_rows);
-    s.x_first = h;
-    s.x_step = c_.num_heads;
-    s.y_stride = c_.num_heads * head_rows;
-    slices_.push_back(s);
-  }
-  ops_.Linear(slices_);
-}
-
 void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
   ops_.AppendLatents(step_, w_.kv, attention.kv_a_norm, c_.lora_norm_eps, row_layout_,
-                     LatentPages(layer));
+                     step_.latents(LatentOffset(layer)));
   if (!attention.indexer) return;
   const Ops::IndexKeyNorm norm{attention.indexer->k_norm_weight, attention.indexer->k_norm_bias,
                                c_.index_norm_eps, c_.qk_rope_dim};
-  ops_.AppendIndexKeys(step_, w_.index_k, norm, index_layout_, IndexPages(layer));
+  ops_.AppendIndexKeys(step_, w_.index_k, norm, index_layout_,
+                       step_.index_keys(IndexOffset(layer)));
 }
 
 // Low-rank queries -> heads; their nope part is absorbed into the latent space, head by head.
@@ -67,7 +55,8 @@ void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
 
   const int64_t heads = c_.num_heads, token_stride = heads * c_.qk_dim();
   ops_.QuantiseHeads({w_.q, token_stride, c_.qk_dim()}, num_tokens(), heads, w_.nope_planes);
-  LinearByHead(attention.k_absorb, c_.kv_lora_rank, w_.nope_planes, w_.latents);
+  ops_.LinearByHead({attention.k_absorb, heads, c_.kv_lora_rank}, w_.nope_planes, num_tokens(),
+                    w_.latents);
   const QueryShape shape{heads, c_.qk_nope_dim, c_.qk_rope_dim, c_.kv_lora_rank};
   ops_.MakeQueries(step_, w_.latents, {w_.q + c_.qk_nope_dim, token_stride, c_.qk_dim()}, shape,
                    w_.queries);
@@ -78,8 +67,8 @@ void ForwardPass::SelectKeys(int64_t layer) {
     const int64_t nope = c_.index_head_dim - c_.qk_rope_dim;
     const QueryShape shape{c_.index_num_heads, nope, c_.qk_rope_dim, 0};
     ops_.MakeIndexQueries(step_, w_.index_q, w_.index_weights, shape, w_.index_queries);
-    ops_.Select(step_, w_.index_queries, c_.index_num_heads, index_layout_, IndexPages(layer),
-                w_.selection);
+    ops_.Select(step_, w_.index_queries, c_.index_num_heads, index_layout_,
+                step_.index_keys(IndexOffset(layer)), w_.selection);
   }
   if (mode_ == AttentionMode::kSparse) ops_.ListAll(step_, w_.selection);
 }
@@ -87,9 +76,10 @@ void ForwardPass::SelectKeys(int64_t layer) {
 // Attention over the selected keys, then out of the latent space and back to the residual's width.
 void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t layer) {
   const int64_t heads = c_.num_heads;
-  ops_.Attend(step_, w_.queries, heads, row_layout_, LatentPages(layer), w_.selection,
-              w_.latent_planes);
-  LinearByHead(attention.v_absorb, c_.v_dim, w_.latent_planes, w_.values);
+  ops_.Attend(step_, w_.queries, heads, row_layout_, step_.latents(LatentOffset(layer)),
+              w_.selection, w_.latent_planes);
+  ops_.LinearByHead({attention.v_absorb, heads, c_.v_dim}, w_.latent_planes, num_tokens(),
+                    w_.values);
   ops_.Quantise(w_.values, num_tokens(), w_.value_planes);
   ops_.Linear(std::array{Matrix(attention.o, w_.value_planes, w_.out)});
 }

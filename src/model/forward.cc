@@ -11,8 +11,8 @@
 namespace hillstar {
 namespace {
 
-// Rows whose logits are computed at once: enough to share a pass over the head's weights.
-constexpr int64_t kHeadRows = 64;
+// What of a step is replayed as a whole.
+enum StepPart { kLayers, kHead };
 
 }  // namespace
 
@@ -36,37 +36,75 @@ ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights,
       ops_(ops),
       max_tokens_(limits.max_tokens),
       mode_(limits.mode),
-      whole_(config, ops, limits.max_tokens, limits.context_tokens, limits.mode),
+      whole_(config, ops, limits.max_tokens, limits.context_tokens, limits.mode, ops.is_host()),
       w_(whole_),
       row_layout_(limits.row),
       index_layout_(limits.index),
-      rope_(ops, config.qk_rope_dim, config.rope_theta, limits.context_tokens) {}
+      rope_(ops, config.qk_rope_dim, config.rope_theta, limits.context_tokens) {
+  MakeExpertTables();
+}
+
+void ForwardPass::MakeExpertTables() {
+  const auto make = [&](const LayerWeights& layer) {
+    if (!layer.moe) return;
+    const MoeWeights& moe = *layer.moe;
+    std::vector<const uint8_t*> images;
+    for (int64_t e = 0; e < c_.num_experts; ++e) {
+      images.push_back(moe.images + size_t(e) * moe.image_bytes);
+    }
+    const size_t num_bytes = images.size() * sizeof(images[0]);
+    uint8_t* table = ops_.Alloc(num_bytes);
+    ops_.Write(table, images.data(), num_bytes);
+    experts_[&moe] = {reinterpret_cast<const uint8_t* const*>(table),
+                      moe.shape,
+                      c_.num_experts,
+                      c_.num_experts_per_token,
+                      moe.shared.gate,
+                      moe.shared.up,
+                      moe.shared.down};
+  };
+  for (const LayerWeights& layer : weights_.layers) make(layer);
+  if (weights_.mtp) make(weights_.mtp->layer);
+}
 
 void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
                       const LayerTap& tap) {
   CHECK(first_wanted == 0 || !tap);
-  Begin(tokens);
+  Begin(tokens, first_wanted == 0 && !tap && !router_tap_);
+  if (tokens_.empty()) return;
+  ops_.RunStep(step_, is_repeated_, kLayers, [&] { RunLayers(first_wanted, tap); });
+}
+
+void ForwardPass::RunLayers(int64_t first_wanted, const LayerTap& tap) {
+  std::vector<float> tapped;
+  const auto call_tap = [&](int64_t layer, const float* x) {
+    if (!tap) return;
+    tapped.resize(size_t(num_tokens() * c_.hidden_size));
+    ops_.Read(tapped.data(), x, tapped.size() * sizeof(float));
+    tap(layer, tapped.data());
+  };
+  ops_.EnterLayer(0);
+  ops_.Clear(w_.selection.counts, size_t(num_tokens()) * sizeof(int32_t));
+  if (mode_ == AttentionMode::kFullList) ops_.ListAll(step_, w_.selection);
   ops_.Embed(weights_.embed, step_, w_.x);
   const int64_t num_layers = int64_t(weights_.layers.size());
   for (int64_t l = 0; l < num_layers; ++l) {
     LetLeave();
-    if (tap) {
-      ops_.Finish();
-      tap(l, w_.x);
-    }
+    call_tap(l, w_.x);
     const LayerWeights& layer = weights_.layers[size_t(l)];
     if (l + 1 == num_layers && first_wanted > 0) {
-      if (num_tokens() > 0) KeysOfLayer(layer, l);
+      if (!tokens_.empty()) KeysOfLayer(layer, l);
+      if (ops_.is_host()) NoteBadTokens();
       DropRowsBefore(std::ranges::lower_bound(places_, int32_t(first_wanted)) - places_.begin());
     }
-    if (num_tokens() > 0) Layer(layer, l);
+    if (!tokens_.empty()) Layer(layer, l);
+    if (ops_.is_host()) NoteBadTokens();
   }
   LetLeave();
   if (!tap) return;
-  tap(num_layers, w_.x);
+  call_tap(num_layers, w_.x);
   ops_.Norm(w_.x, {weights_.norm, c_.rms_norm_eps}, num_tokens(), c_.hidden_size, w_.normed);
-  ops_.Finish();
-  tap(num_layers + 1, w_.normed);
+  call_tap(num_layers + 1, w_.normed);
 }
 
 void ForwardPass::SetRouterTap(RouterTap tap) {
@@ -74,39 +112,67 @@ void ForwardPass::SetRouterTap(RouterTap tap) {
   if (router_tap_) take_other_ = std::make_unique<bool[]>(size_t(max_tokens_));
 }
 
-void ForwardPass::Begin(std::span<const BatchToken> tokens) {
+void ForwardPass::Begin(std::span<const BatchToken> tokens, bool is_repeated) {
   CHECK(int64_t(tokens.size()) <= max_tokens_);
-  batch_.assign(tokens.begin(), tokens.end());
+  batch_.clear();
+  places_.clear();
+  for (const BatchToken& token : tokens) {
+    StepSequence& s = *token.sequence;
+    if (s.cancel && s.cancel->load(std::memory_order_relaxed)) {
+      s.outcome = StepSequence::Outcome::kCancelled;
+    }
+    if (s.outcome != StepSequence::Outcome::kDone) continue;
+    places_.push_back(int32_t(&token - tokens.data()));
+    batch_.push_back(token);
+  }
   tokens_ = batch_;
   w_ = whole_;
-  const size_t n = tokens.size();
+  const size_t n = tokens_.size();
   ids_.resize(n);
   positions_.resize(n);
-  places_.resize(n);
+  pages_.resize(n);
+  first_row_ = 0;
+  is_repeated_ = is_repeated;
+  int64_t end = 0;
   for (size_t t = 0; t < n; ++t) {
-    ids_[t] = tokens[t].id;
-    positions_[t] = tokens[t].position;
-    places_[t] = int32_t(t);
-    rope_.Reserve(positions_[t] + 1);
+    ids_[t] = tokens_[t].id;
+    positions_[t] = tokens_[t].position;
+    pages_[t] = tokens_[t].sequence->kv->page_list();
+    end = std::max(end, positions_[t] + 1);
   }
-  step_ = {int64_t(n), ids_.data(), positions_.data(), rope_.rows(), c_.qk_rope_dim / 2};
-  for (size_t t = 0; t < n; ++t) w_.selection.counts[t] = 0;
-  if (mode_ == AttentionMode::kFullList) ops_.ListAll(step_, w_.selection);
+  rope_.Reserve(end);
+  if (n == 0) return;
+  BeginStep();
   ops_.TakeBadTokens();
 }
 
+void ForwardPass::BeginStep() {
+  const auto first = size_t(first_row_);
+  StepInput input;
+  input.num_tokens = int64_t(tokens_.size());
+  input.ids = ids_.data() + first;
+  input.positions = positions_.data() + first;
+  input.pages = pages_.data() + first;
+  input.memory = any_kv().page_addresses();
+  step_ = ops_.BeginStep(input, is_repeated_);
+  step_.rope_rows = rope_.rows();
+  step_.half_rope = c_.qk_rope_dim / 2;
+  given_ = tokens_;
+}
+
 void ForwardPass::DropRowsBefore(int64_t first) {
+  if (first == 0) return;
   tokens_ = tokens_.subspan(size_t(first));
   places_.erase(places_.begin(), places_.begin() + first);
-  step_.num_tokens -= first;
-  step_.ids += first;
-  step_.positions += first;
+  first_row_ += first;
+  step_ = ops_.DropRowsBefore(step_, first);
   w_.x += first * c_.hidden_size;
   w_.selection.lists += first * w_.selection.max_keys;
   w_.selection.counts += first;
 }
 
 void ForwardPass::LetLeave() {
+  if (!ops_.is_host()) return;
   using Outcome = StepSequence::Outcome;
   kept_.clear();
   for (const BatchToken& token : tokens_) {
@@ -121,29 +187,37 @@ void ForwardPass::LetLeave() {
   if (w_.selection.lists) {
     ops_.KeepRows(w_.selection.lists, w_.selection.max_keys * int64_t(sizeof(int32_t)), kept_);
   }
-  const auto first = size_t(step_.ids - ids_.data());
+  const auto first = size_t(first_row_);
   for (size_t i = 0; i < kept_.size(); ++i) {
     const auto from = size_t(kept_[i]);
     tokens_[i] = tokens_[from];
     places_[i] = places_[from];
     ids_[first + i] = ids_[first + from];
     positions_[first + i] = positions_[first + from];
+    pages_[first + i] = pages_[first + from];
   }
   tokens_ = tokens_.first(kept_.size());
   places_.resize(kept_.size());
-  step_.num_tokens = int64_t(kept_.size());
+  if (!tokens_.empty()) BeginStep();
 }
 
-void ForwardPass::NoteBadTokens(int64_t layer, int64_t first_row) {
-  ops_.Finish();
-  for (int64_t row : ops_.TakeBadTokens()) {
-    const BatchToken& token = tokens_[size_t(first_row + row)];
+void ForwardPass::NoteBadTokens() {
+  for (const BadToken& bad : ops_.TakeBadTokens()) {
+    const BatchToken& token = given_[size_t(bad.row)];
     StepSequence& s = *token.sequence;
     if (s.outcome != StepSequence::Outcome::kDone) continue;
     s.outcome = StepSequence::Outcome::kNonFinite;
-    s.bad_layer = layer;
+    s.bad_layer = bad.layer;
     s.bad_position = token.position;
   }
+}
+
+void ForwardPass::Finish() {
+  if (!tokens_.empty()) NoteBadTokens();
+}
+
+void ForwardPass::ReadResidual(int64_t count, float* out) {
+  ops_.Read(out, w_.x, size_t(count * c_.hidden_size) * sizeof(float));
 }
 
 void ForwardPass::Logits(int64_t first, int64_t count, float* out) {
@@ -154,14 +228,29 @@ void ForwardPass::HeadLogits(const float* norm, int64_t first, int64_t count, fl
   const int64_t at_once = std::min(kHeadRows, max_tokens_);
   for (int64_t done = 0; done < count; done += at_once) {
     const int64_t rows = std::min(at_once, count - done);
-    const float* x = w_.x + (first + done) * c_.hidden_size;
-    ops_.Norm(x, {norm, c_.rms_norm_eps}, rows, c_.hidden_size, w_.normed);
-    ops_.Quantise(w_.normed, rows, w_.normed_planes);
-    LinearSlice head = Matrix(weights_.head, w_.normed_planes, out + done * c_.vocab_size);
-    head.num_tokens = rows;
-    ops_.Linear(std::array{head});
-    NoteBadTokens(StepSequence::kHead, first + done);
+    float* to = out + done * c_.vocab_size;
+    // Of a whole step that is replayed, the head is too.
+    const bool is_whole = is_repeated_ && count == int64_t(tokens_.size()) &&
+                          step_.num_tokens <= at_once && norm == weights_.norm;
+    float* y = w_.logits ? w_.logits : to;
+    ops_.RunStep(step_, is_whole, kHead, [&] {
+      HeadRows(norm, first + done, is_whole && w_.logits ? step_.num_tokens : rows, y);
+    });
+    if (ops_.is_host()) {
+      NoteBadTokens();
+    } else {
+      ops_.Read(to, w_.logits, size_t(rows * c_.vocab_size) * sizeof(float));
+    }
   }
+}
+
+void ForwardPass::HeadRows(const float* norm, int64_t first, int64_t rows, float* y) {
+  ops_.EnterLayer(StepSequence::kHead, first);
+  ops_.NormPlanes(w_.x + first * c_.hidden_size, nullptr, {norm, c_.rms_norm_eps}, rows,
+                  c_.hidden_size, nullptr, w_.normed_planes);
+  LinearSlice head = Matrix(weights_.head, w_.normed_planes, y);
+  head.num_tokens = rows;
+  ops_.Linear(std::array{head});
 }
 
 LinearSlice ForwardPass::Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const {
@@ -172,18 +261,6 @@ LinearSlice ForwardPass::Matrix(const WeightView& w, const ActivationPlanes& x, 
   s.y = y;
   s.y_stride = w.rows;
   return s;
-}
-
-TokenPages ForwardPass::LatentPages(int64_t layer) {
-  pages_.clear();
-  for (const BatchToken& t : tokens_) pages_.push_back(t.sequence->kv->latents(layer));
-  return pages_;
-}
-
-TokenPages ForwardPass::IndexPages(int64_t layer) {
-  pages_.clear();
-  for (const BatchToken& t : tokens_) pages_.push_back(t.sequence->kv->index_keys(layer));
-  return pages_;
 }
 
 }  // namespace hillstar

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -58,21 +59,23 @@ class ForwardPass {
   ForwardPass(const ModelConfig& config, const ModelWeights& weights, Ops& ops,
               const StepLimits& limits);
 
-  // Computes the step; the rows of `residual()` are then the residual streams after the last layer
+  // Asks for the step; the rows of `residual()` will be the residual streams after the last layer
   // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
-  // last layer computes nothing else). The pages must be writable (SequenceKv::Prepare).
-  // A sequence that is cancelled before a layer or meets a value that is not finite leaves the
-  // step, which its outcome tells; the others go on.
-  // REQUIRES: first_wanted is 0 with a tap; outcomes are kDone.
+  // last layer computes nothing else). The pages must be writable (SequenceKv::Prepare). A sequence
+  // that is cancelled before the step - on a host before a layer - or meets a value that is not
+  // finite leaves the step, which its outcome tells after Finish; the others go on. REQUIRES:
+  // first_wanted is 0 with a tap; outcomes are kDone.
   void Run(std::span<const BatchToken> tokens, int64_t first_wanted, const LayerTap& tap);
-  const float* residual() const { return w_.x; }
   // The tokens, by their places in the step, whose rows residual() holds.
   std::span<const int32_t> rows() const { return places_; }
+  // Logits of rows [first, first + count) of residual(): f32 [count, vocab] on the host.
+  void Logits(int64_t first, int64_t count, float* out);
+  // Rows [0, count) of residual(), to the host.
+  void ReadResidual(int64_t count, float* out);
+  // Waits for what was asked for and notes outcomes.
+  void Finish();
 
   void SetRouterTap(RouterTap tap);
-
-  // Logits of rows [first, first + count) of residual(): f32 [count, vocab]. Outcomes as in Run.
-  void Logits(int64_t first, int64_t count, float* out);
 
   // The MTP layer over a step: `hidden` f32 [T, D] are the residual streams after the last layer at
   // the tokens' positions, ids[t] is the token that follows token t. Writes the rows of the MTP
@@ -88,8 +91,6 @@ class ForwardPass {
   void Attention(const AttentionWeights& attention, int64_t layer);
   // To slices_.
   void AddKeyProjections(const AttentionWeights& attention);
-  // y[t, head] = W_head x[t * heads + head], head_rows values each: one matrix a head.
-  void LinearByHead(const WeightView& w, int64_t head_rows, const ActivationPlanes& x, float* y);
   void ProjectDown(const AttentionWeights& attention);
   void StoreKeys(const AttentionWeights& attention, int64_t layer);
   void ProjectQueries(const AttentionWeights& attention);
@@ -99,21 +100,30 @@ class ForwardPass {
   void DenseMlp(const MlpWeights& mlp);
   void MixtureOfExperts(const MoeWeights& moe, int64_t layer);
   void TapRouter(const RouterChoice& choice, int64_t layer);
-  void GroupByExpert(int64_t num_experts);
   void RoutedExperts(const MoeWeights& moe);
   // forward.cc
-  void Begin(std::span<const BatchToken> tokens);
+  // The images' addresses of every MoE layer, where the backend reads them.
+  void MakeExpertTables();
+  void Begin(std::span<const BatchToken> tokens, bool is_repeated);
+  // From the arrays of the tokens that are left.
+  void BeginStep();
+  void RunLayers(int64_t first_wanted, const LayerTap& tap);
   void DropRowsBefore(int64_t first);
-  // Cancelled sequences and those with an outcome leave the step.
+  // Cancelled sequences and those with an outcome leave the step, where it computes at once.
   void LetLeave();
-  void NoteBadTokens(int64_t layer, int64_t first_row = 0);
+  // Of the layer that was entered; on a GPU, of the step.
+  void NoteBadTokens();
   void HeadLogits(const float* norm, int64_t first, int64_t count, float* out);
+  // Final norm, planes and head of some rows, to y.
+  void HeadRows(const float* norm, int64_t first, int64_t rows, float* y);
   // y = W x for this step's tokens.
   LinearSlice Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const;
 
   int64_t num_tokens() const { return step_.num_tokens; }
-  TokenPages LatentPages(int64_t layer);
-  TokenPages IndexPages(int64_t layer);
+  // Of a layer's bytes in a page.
+  int64_t LatentOffset(int64_t layer) const { return any_kv().latents(layer).offset; }
+  int64_t IndexOffset(int64_t layer) const { return any_kv().index_keys(layer).offset; }
+  const SequenceKv& any_kv() const { return *tokens_[0].sequence->kv; }
 
   const ModelConfig& c_;
   const ModelWeights& weights_;
@@ -126,22 +136,24 @@ class ForwardPass {
   const IndexKeyLayout index_layout_;
   RopeTable rope_;
 
+  std::map<const MoeWeights*, ExpertLayer> experts_;
+
   // The step in work.
   StepTokens step_;
+  bool is_repeated_ = false;  // a GPU may replay it
   std::vector<BatchToken> batch_;
   std::span<BatchToken> tokens_;  // of batch_, those still in the step
+  std::span<BatchToken> given_;   // to the operations, when the step began
   std::vector<int32_t> places_;   // of tokens_ in the step as it was given
-  std::vector<int32_t> kept_;
+  int64_t first_row_ = 0;         // of tokens_ in the arrays below
   std::vector<int32_t> ids_;
   std::vector<int64_t> positions_;
-  std::vector<PageTable> pages_;
+  std::vector<PageList> pages_;
+  std::vector<int32_t> kept_;
   RouterTap router_tap_;
   std::unique_ptr<bool[]> take_other_;  // [max_tokens], with a tap
-  std::vector<int32_t> expert_begin_;   // [experts + 1]: first slot of each
-  std::vector<int32_t> next_slot_;      // [experts]
   // Layers that run side by side; kept, so that a step allocates nothing.
   std::vector<LinearSlice> slices_;
-  std::vector<SwiGluSlice> gates_;
 };
 
 }  // namespace hillstar

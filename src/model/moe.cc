@@ -35,11 +35,9 @@ void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
   choice.experts = w_.expert_ids;
   choice.weights = w_.expert_weights;
   ops_.Choose(choice, num_tokens());
-  ops_.Finish();
   if (router_tap_) TapRouter(choice, layer);
-  GroupByExpert(c_.num_experts);
   RoutedExperts(moe);
-  ops_.Mix({w_.expert_rows, w_.slots, w_.expert_weights, c_.num_experts_per_token, w_.out},
+  ops_.Mix({w_.expert_rows, w_.groups.slots, w_.expert_weights, c_.num_experts_per_token, w_.out},
            num_tokens(), c_.hidden_size, w_.x);
 }
 
@@ -69,49 +67,18 @@ void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
     other.experts += t * chosen;
     other.weights += t * chosen;
     ops_.Choose(other, 1);
-    ops_.Finish();
   }
 }
 
-// Gives every (token, rank) a row so that an expert's rows lie together, in order of tokens.
-void ForwardPass::GroupByExpert(int64_t num_experts) {
-  const int64_t k = c_.num_experts_per_token, count = num_tokens() * k;
-  expert_begin_.assign(size_t(num_experts) + 1, 0);
-  for (int64_t i = 0; i < count; ++i) ++expert_begin_[size_t(w_.expert_ids[i]) + 1];
-  for (size_t e = 0; e < size_t(num_experts); ++e) expert_begin_[e + 1] += expert_begin_[e];
-  next_slot_.assign(expert_begin_.begin(), expert_begin_.end() - 1);
-  for (int64_t i = 0; i < count; ++i) {
-    const int32_t slot = next_slot_[size_t(w_.expert_ids[i])]++;
-    w_.slots[i] = slot;
-    w_.slot_tokens[slot] = int32_t(i / k);
-  }
-}
-
-// Each chosen expert over its tokens, and the shared expert over all, side by side.
 void ForwardPass::RoutedExperts(const MoeWeights& moe) {
-  const int64_t width = c_.moe_intermediate_size;
-  gates_.assign(1, {Matrix(moe.shared.gate, w_.normed_planes, w_.shared_hidden), moe.shared.up});
-  slices_.assign(1, Matrix(moe.shared.down, w_.shared_planes, w_.out));
-  for (int64_t e = 0; e < c_.num_experts; ++e) {
-    const int64_t first = expert_begin_[size_t(e)];
-    const int64_t count = expert_begin_[size_t(e) + 1] - first;
-    if (count == 0) continue;
-    const ExpertViews expert = moe.expert(e);
-    LinearSlice gate = Matrix(expert.gate, w_.normed_planes, w_.hidden + first * width);
-    gate.x_rows = w_.slot_tokens + first;
-    gate.num_tokens = count;
-    gates_.push_back({gate, expert.up});
-    LinearSlice down =
-        Matrix(expert.down, w_.expert_planes, w_.expert_rows + first * c_.hidden_size);
-    down.x_first = first;
-    down.num_tokens = count;
-    slices_.push_back(down);
-  }
-  ops_.SwiGlu(gates_);
+  const ExpertLayer layer = experts_.at(&moe);
+  ops_.GroupByExpert(w_.expert_ids, step_, layer, w_.groups);
+  ops_.ExpertsUp(layer, w_.groups, w_.normed_planes, num_tokens(), w_.hidden, w_.shared_hidden);
   ops_.Quantise(w_.hidden, num_tokens() * c_.num_experts_per_token, w_.expert_planes,
-                {1, w_.slot_tokens});
+                {1, w_.groups.slot_tokens});
   ops_.Quantise(w_.shared_hidden, num_tokens(), w_.shared_planes);
-  ops_.Linear(slices_);
+  ops_.ExpertsDown(layer, w_.groups, w_.expert_planes, w_.shared_planes, num_tokens(),
+                   w_.expert_rows, w_.out);
 }
 
 }  // namespace hillstar

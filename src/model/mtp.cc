@@ -11,7 +11,12 @@ void ForwardPass::RunMtp(std::span<const BatchToken> following, const float* hid
   CHECK(weights_.mtp.has_value());
   const MtpWeights& mtp = *weights_.mtp;
   const int64_t d = c_.hidden_size;
-  Begin(following);
+  Begin(following, /*is_repeated=*/false);
+  if (w_.mtp_hidden) {
+    ops_.Write(w_.mtp_hidden, hidden, size_t(num_tokens() * d) * sizeof(float));
+    hidden = w_.mtp_hidden;
+  }
+  ops_.EnterLayer(int64_t(weights_.layers.size()));
   // [norm of the embedding | norm of the model's own final norm of the hidden state]
   ops_.Embed(weights_.embed, step_, w_.x);
   ops_.Norm(w_.x, {mtp.enorm, c_.rms_norm_eps}, num_tokens(), d, w_.out);
@@ -21,6 +26,7 @@ void ForwardPass::RunMtp(std::span<const BatchToken> following, const float* hid
   ops_.Quantise(w_.mtp_input, num_tokens(), w_.mtp_planes);
   ops_.Linear(std::array{Matrix(mtp.eh_proj, w_.mtp_planes, w_.x)});
   Layer(mtp.layer, int64_t(weights_.layers.size()));
+  NoteBadTokens();
 }
 
 void ForwardPass::MtpLogits(int64_t first, int64_t count, float* out) {

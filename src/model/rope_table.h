@@ -24,10 +24,12 @@ class RopeTable {
   const float* rows() const { return rows_; }
 
  private:
+  WorkspaceMemory& memory_;
   std::vector<double> frequencies_;  // [rope / 2]
   int64_t max_positions_;
   int64_t num_rows_ = 0;
   float* rows_;
+  std::vector<float> made_;  // on their way to rows_
 };
 
 }  // namespace hillstar

@@ -12,6 +12,7 @@ class CountingMemory : public WorkspaceMemory {
     num_bytes_ += num_bytes;
     return nullptr;
   }
+  void Write(void*, const void*, size_t) override {}
   uint64_t num_bytes() const { return num_bytes_; }
 
  private:
@@ -21,14 +22,14 @@ class CountingMemory : public WorkspaceMemory {
 }  // namespace
 
 uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
-                        AttentionMode mode) {
+                        AttentionMode mode, bool is_host) {
   CountingMemory memory;
-  Workspace(config, memory, max_tokens, context_tokens, mode);
+  Workspace(config, memory, max_tokens, context_tokens, mode, is_host);
   return memory.num_bytes();
 }
 
 Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens,
-                     int64_t context_tokens, AttentionMode mode) {
+                     int64_t context_tokens, AttentionMode mode, bool is_host) {
   const int64_t t = max_tokens, th = t * c.num_heads, d = c.hidden_size, latent = c.kv_lora_rank;
   x = memory.AllocFloats(t * d);
   normed = memory.AllocFloats(t * d);
@@ -76,12 +77,13 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
   router_logits = memory.AllocFloats(t * c.num_experts);
   expert_ids = memory.AllocInts(t * k);
   expert_weights = memory.AllocFloats(t * k);
-  slots = memory.AllocInts(t * k);
-  slot_tokens = memory.AllocInts(t * k);
+  groups = {memory.AllocInts(c.num_experts + 1), memory.AllocInts(t * k), memory.AllocInts(t * k)};
   shared_hidden = memory.AllocFloats(t * c.shared_intermediate());
   expert_rows = memory.AllocFloats(t * k * d);
 
+  if (!is_host) logits = memory.AllocFloats(std::min(t, kHeadRows) * c.vocab_size);
   if (c.num_mtp_layers > 0) {
+    if (!is_host) mtp_hidden = memory.AllocFloats(t * d);
     mtp_input = memory.AllocFloats(t * 2 * d);
     mtp_planes = memory.AllocPlanes(t, 2 * d);
   }

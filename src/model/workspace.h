@@ -10,12 +10,16 @@ namespace hillstar {
 
 // Bytes that a workspace takes for steps of at most max_tokens tokens of sequences of at most
 // context_tokens.
+// `is_host`: Ops::is_host().
 uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
-                        AttentionMode mode);
+                        AttentionMode mode, bool is_host = true);
+
+// Rows whose logits are computed at once: enough to share a pass over the head's weights.
+inline constexpr int64_t kHeadRows = 64;
 
 struct Workspace {
   Workspace(const ModelConfig& config, WorkspaceMemory& memory, int64_t max_tokens,
-            int64_t context_tokens, AttentionMode mode);
+            int64_t context_tokens, AttentionMode mode, bool is_host);
 
   float* x = nullptr;       // [T, D] residual stream
   float* normed = nullptr;  // [T, D]
@@ -50,12 +54,14 @@ struct Workspace {
   float* router_logits = nullptr;   // [T, experts]
   int32_t* expert_ids = nullptr;    // [T, k]
   float* expert_weights = nullptr;  // [T, k]
-  int32_t* slots = nullptr;         // [T, k]: row of expert_rows
-  int32_t* slot_tokens = nullptr;   // [T * k]: token of a row
+  ExpertGroups groups;              // slots are rows of expert_rows
   float* shared_hidden = nullptr;   // [T, shared]
   float* expert_rows = nullptr;     // [T * k, D]
 
-  float* mtp_input = nullptr;  // [T, 2 D]
+  float* logits = nullptr;  // [kHeadRows, vocabulary]; null where the host's memory serves
+
+  float* mtp_hidden = nullptr;  // [T, D]; null likewise
+  float* mtp_input = nullptr;   // [T, 2 D]
   ActivationPlanes mtp_planes;
 };
 

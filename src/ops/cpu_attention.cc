@@ -23,7 +23,7 @@ class CpuAttention {
   using Lists = CpuOps::AttentionLists;
 
   CpuAttention(CpuOps& ops, const StepTokens& step, const AttentionQueries& queries,
-               int64_t num_heads, const KvRowLayout& layout, TokenPages pages,
+               int64_t num_heads, const KvRowLayout& layout, StepPages pages,
                const Selection& selection, const ActivationPlanes& out)
       : ops_(ops),
         step_(step),
@@ -112,7 +112,7 @@ class CpuAttention {
   }
 
   bool SameList(int64_t a, int64_t b) const {
-    return IsDense(a) && IsDense(b) && pages_[size_t(a)].ids == pages_[size_t(b)].ids &&
+    return IsDense(a) && IsDense(b) && pages_.ids[a] == pages_.ids[b] &&
            step_.positions[a] < step_.positions[b];
   }
 
@@ -146,8 +146,8 @@ class CpuAttention {
     const int32_t* list =
         IsDense(t) ? nullptr : selection_.lists + t * selection_.max_keys + first_key;
     ops_.kernels_.attend_split(
-        {layout_, pages_[size_t(t)], list, first_key, queries, piece.num_tokens, first_head,
-         num_heads, ops_.Scratch(worker, size_t(AttentionScratchBytes(layout_, num_heads_)))});
+        {layout_, pages_.of(t), list, first_key, queries, piece.num_tokens, first_head, num_heads,
+         ops_.Scratch(worker, size_t(AttentionScratchBytes(layout_, num_heads_)))});
   }
 
   CpuOps& ops_;
@@ -155,7 +155,7 @@ class CpuAttention {
   const AttentionQueries& queries_;
   const int64_t num_heads_;
   const KvRowLayout& layout_;
-  TokenPages pages_;
+  StepPages pages_;
   const Selection& selection_;
   const ActivationPlanes& out_;
   int64_t round_first_ = 0;
@@ -171,7 +171,7 @@ size_t CpuOps::PartialBytes(const Limits& limits) {
 }
 
 void CpuOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
-                    const KvRowLayout& layout, TokenPages pages, const Selection& selection,
+                    const KvRowLayout& layout, StepPages pages, const Selection& selection,
                     const ActivationPlanes& out) {
   CpuAttention(*this, step, queries, num_heads, layout, pages, selection, out).Run();
 }

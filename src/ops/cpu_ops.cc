@@ -140,13 +140,43 @@ double CpuOps::MeasurePeakProducts() {
   }
 }
 
-std::vector<int64_t> CpuOps::TakeBadTokens() {
-  std::vector<int64_t> tokens;
+std::vector<BadToken> CpuOps::TakeBadTokens() {
+  std::vector<BadToken> tokens;
   if (!any_bad_.exchange(false)) return tokens;
   for (size_t t = 0; t < bad_.size(); ++t) {
-    if (bad_[t].exchange(false)) tokens.push_back(int64_t(t));
+    if (bad_[t].exchange(false))
+      tokens.push_back({first_row_ + first_of_layer_ + int64_t(t), layer_});
   }
   return tokens;
+}
+
+void CpuOps::Write(void* to, const void* from, size_t num_bytes) {
+  if (num_bytes > 0) std::memcpy(to, from, num_bytes);
+}
+
+StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
+  page_ids_.clear();
+  for (int64_t t = 0; t < input.num_tokens; ++t) page_ids_.push_back(input.pages[t].ids);
+  first_row_ = 0;
+  StepTokens step;
+  step.num_tokens = input.num_tokens;
+  step.ids = input.ids;
+  step.positions = input.positions;
+  step.max_positions = limits_.max_context;
+  step.page_ids = page_ids_.data();
+  step.latent_memory = input.memory.latents;
+  step.index_memory = input.memory.index_keys;
+  return step;
+}
+
+StepTokens CpuOps::DropRowsBefore(const StepTokens& step, int64_t first) {
+  first_row_ += first;
+  StepTokens rest = step;
+  rest.num_tokens -= first;
+  rest.ids += first;
+  rest.positions += first;
+  rest.page_ids += first;
+  return rest;
 }
 
 void CpuOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
@@ -157,6 +187,19 @@ void CpuOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
 void CpuOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) {
   ForRows(pool_, rows, [&](int64_t r, int) {
     if (!kernels_.rms_norm({x + r * n, norm.weight, nullptr, y + r * n, n, norm.eps})) NoteBad(r);
+  });
+}
+
+void CpuOps::NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+                        int64_t n, float* y, const ActivationPlanes& planes) {
+  ForRows(pool_, rows, [&](int64_t r, int worker) {
+    float* row = x + r * n;
+    if (added) kernels_.add_row(row, added + r * n, n);
+    float* normed =
+        y ? y + r * n : reinterpret_cast<float*>(Scratch(worker, size_t(n) * sizeof(float)));
+    bool finite = kernels_.rms_norm({row, norm.weight, nullptr, normed, n, norm.eps});
+    finite = kernels_.quantise_groups({normed, planes.FromRow(r)}) && finite;
+    if (!finite) NoteBad(r);
   });
 }
 
@@ -204,6 +247,30 @@ void CpuOps::RunPanels(std::span<const Slice> layers, void (*kernel)(const Slice
 
 void CpuOps::Linear(std::span<const LinearSlice> layers) { RunPanels(layers, kernels_.linear); }
 
+LinearSlice CpuOps::WholeLayer(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens,
+                               float* y) {
+  LinearSlice s;
+  s.w = w;
+  s.x = x;
+  s.num_tokens = num_tokens;
+  s.y = y;
+  s.y_stride = w.rows;
+  return s;
+}
+
+void CpuOps::LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x, int64_t num_tokens,
+                          float* y) {
+  slices_.clear();
+  for (int64_t h = 0; h < heads.num_heads; ++h) {
+    LinearSlice s = WholeLayer(heads.head(h), x, num_tokens, y + h * heads.head_rows);
+    s.x_first = h;
+    s.x_step = heads.num_heads;
+    s.y_stride = heads.num_heads * heads.head_rows;
+    slices_.push_back(s);
+  }
+  Linear(slices_);
+}
+
 void CpuOps::SwiGlu(std::span<const SwiGluSlice> layers) { RunPanels(layers, kernels_.swiglu); }
 
 void CpuOps::FloatLinear(const FloatLinearSlice& layer) {
@@ -229,13 +296,13 @@ void CpuOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
 }
 
 void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
-                           float eps, const KvRowLayout& layout, TokenPages pages) {
+                           float eps, const KvRowLayout& layout, StepPages pages) {
   const int64_t width = layout.latent + layout.rope;
   ForRows(pool_, step.num_tokens, [&](int64_t t, int worker) {
     float* latent = reinterpret_cast<float*>(Scratch(worker, size_t(width) * sizeof(float)));
     float* rope = latent + layout.latent;
     const float* in = kv + t * width;
-    uint8_t* row = pages[size_t(t)].row(layout, step.positions[t]);
+    uint8_t* row = pages.of(t).row(layout, step.positions[t]);
     bool finite = kernels_.rms_norm({in, norm_weight, nullptr, latent, layout.latent, eps});
     kernels_.rope({in + layout.latent, step.cos(t), step.sin(t), step.half_rope, rope});
     finite = StoreRowPart(kernels_, layout.latent_part(), latent, row) && finite;
@@ -245,9 +312,9 @@ void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float*
 }
 
 void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
-                             const IndexKeyLayout& layout, TokenPages pages) {
+                             const IndexKeyLayout& layout, StepPages pages) {
   const int64_t dim = layout.dim, padded = RoundUp(dim, 16);
-  const auto panel = [&](int64_t t) { return pages[size_t(t)].panel(layout, step.positions[t]); };
+  const auto panel = [&](int64_t t) { return pages.of(t).panel(layout, step.positions[t]); };
   // Tokens of one panel share cache lines, so they stay with one worker: the one whose piece holds
   // the first of them.
   const auto starts_panel = [&](int64_t t) { return t == 0 || panel(t) != panel(t - 1); };
@@ -266,7 +333,7 @@ void CpuOps::AppendIndexKeys(const StepTokens& step, const float* k, const Index
       kernels_.rope({normed, step.cos(t), step.sin(t), step.half_rope, key});
       float scale;
       finite = kernels_.quantise_row({key, dim, padded, hi, lo, &scale}) && finite;
-      StoreIndexKey(layout, pages[size_t(t)], step.positions[t], hi, lo, scale);
+      StoreIndexKey(layout, pages.of(t), step.positions[t], hi, lo, scale);
       if (!finite) NoteBad(t);
     }
   });
@@ -321,6 +388,8 @@ void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const floa
   });
 }
 
+void CpuOps::Clear(void* bytes, size_t num_bytes) { std::memset(bytes, 0, num_bytes); }
+
 void CpuOps::KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) {
   uint8_t* bytes = static_cast<uint8_t*>(rows);
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -342,6 +411,51 @@ void CpuOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
     }
     ChooseExperts(c);
   });
+}
+
+void CpuOps::GroupByExpert(const int32_t* experts, const StepTokens& step, const ExpertLayer& layer,
+                           const ExpertGroups& groups) {
+  const int64_t k = layer.num_chosen, count = step.num_tokens * k;
+  int32_t* begin = groups.begin;
+  std::fill_n(begin, layer.num_experts + 1, 0);
+  for (int64_t i = 0; i < count; ++i) ++begin[experts[i] + 1];
+  for (int64_t e = 0; e < layer.num_experts; ++e) begin[e + 1] += begin[e];
+  next_slot_.assign(begin, begin + layer.num_experts);
+  for (int64_t i = 0; i < count; ++i) {
+    const int32_t slot = next_slot_[size_t(experts[i])]++;
+    groups.slots[i] = slot;
+    groups.slot_tokens[slot] = int32_t(i / k);
+  }
+}
+
+// Each chosen expert over its tokens, and the shared expert over all, side by side.
+void CpuOps::ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,
+                       const ActivationPlanes& x, int64_t num_tokens, float* hidden,
+                       float* shared) {
+  gates_.assign(1, {WholeLayer(layer.shared_gate, x, num_tokens, shared), layer.shared_up});
+  for (int64_t e = 0; e < layer.num_experts; ++e) {
+    const int64_t first = groups.begin[e], count = groups.begin[e + 1] - first;
+    if (count == 0) continue;
+    const ExpertViews expert = ViewExpert(layer.shape, layer.images[e]);
+    LinearSlice gate = WholeLayer(expert.gate, x, count, hidden + first * layer.shape.intermediate);
+    gate.x_rows = groups.slot_tokens + first;
+    gates_.push_back({gate, expert.up});
+  }
+  SwiGlu(gates_);
+}
+
+void CpuOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
+                         const ActivationPlanes& hidden, const ActivationPlanes& shared,
+                         int64_t num_tokens, float* rows, float* out) {
+  slices_.assign(1, WholeLayer(layer.shared_down, shared, num_tokens, out));
+  for (int64_t e = 0; e < layer.num_experts; ++e) {
+    const int64_t first = groups.begin[e], count = groups.begin[e + 1] - first;
+    if (count == 0) continue;
+    const ExpertViews expert = ViewExpert(layer.shape, layer.images[e]);
+    slices_.push_back(WholeLayer(expert.down, hidden, count, rows + first * layer.shape.hidden));
+    slices_.back().x_first = first;
+  }
+  Linear(slices_);
 }
 
 void CpuOps::Mix(const Mixture& m, int64_t num_tokens, int64_t n, float* x) {

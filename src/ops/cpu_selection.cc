@@ -19,7 +19,7 @@ constexpr int64_t kLeastPanels = 8;
 class CpuSelection {
  public:
   CpuSelection(CpuOps& ops, const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
-               const IndexKeyLayout& layout, TokenPages pages, const Selection& selection)
+               const IndexKeyLayout& layout, StepPages pages, const Selection& selection)
       : ops_(ops),
         step_(step),
         queries_(queries),
@@ -79,7 +79,7 @@ class CpuSelection {
     const int64_t row = t * num_heads_;
     IndexScoreSlice s;
     s.layout = layout_;
-    s.pages = pages_[size_t(t)];
+    s.pages = pages_.of(t);
     s.q_hi = queries_.planes.hi + row * queries_.planes.stride;
     s.q_lo = queries_.planes.lo + row * queries_.planes.stride;
     s.q_scale = queries_.scale + row;
@@ -109,13 +109,13 @@ class CpuSelection {
   const IndexQueries& queries_;
   const int64_t num_heads_;
   const IndexKeyLayout& layout_;
-  TokenPages pages_;
+  StepPages pages_;
   const Selection& selection_;
   const int64_t padded_context_;
 };
 
 void CpuOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
-                    const IndexKeyLayout& layout, TokenPages pages, const Selection& selection) {
+                    const IndexKeyLayout& layout, StepPages pages, const Selection& selection) {
   CpuSelection(*this, step, queries, num_heads, layout, pages, selection).Run();
 }
 

@@ -1,12 +1,16 @@
 // The operations that the forward pass is written against; a backend supplies them. All pointers
-// are to the backend's memory (AllocFloats and friends give it). One thread calls an Ops; calls
-// take effect in order; results may be read on the host after Finish().
+// are to the backend's memory (AllocFloats and friends give it) unless said otherwise. One thread
+// calls an Ops; calls take effect in order.
+//
+// A CPU computes at once: when a call returns, its results are there. A GPU runs ahead: calls ask
+// for work, and Read and TakeBadTokens wait for it.
 //
 // Shapes: T tokens of a step. A value that is not finite is remembered with its token, see
 // TakeBadTokens; what is computed from it is undefined.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -26,21 +30,37 @@ struct RowPlanes {
   int64_t stride = 0;
 };
 
-// The tokens of a step, in the order of their rows.
-struct StepTokens {
+// A step's tokens as the host has them, in the order of their rows, token t's at index t. The
+// arrays stay where they are until the step ends.
+struct StepInput {
   int64_t num_tokens = 0;
   const int32_t* ids = nullptr;
   const int64_t* positions = nullptr;
+  const PageList* pages = nullptr;  // of the tokens' sequences
+  PageAddresses memory;             // of those pages
+};
+
+// The same as operations take them. A GPU's step may be shaped for more tokens than there are.
+struct StepTokens {
+  int64_t num_tokens = 0;
+  const int32_t* live = nullptr;  // tokens there are; null: num_tokens
+  const int32_t* ids = nullptr;
+  const int64_t* positions = nullptr;
+  int64_t max_positions = 0;  // no position is as large
   // RoPE's table: f32 [positions, 2 * half_rope], cosines then sines of a position.
   const float* rope_rows = nullptr;
   int64_t half_rope = 0;
+  // Of each token's sequence, and where pages lie.
+  const PageId* const* page_ids = nullptr;
+  uint8_t* const* latent_memory = nullptr;  // [page id]
+  uint8_t* const* index_memory = nullptr;   // likewise
 
   const float* cos(int64_t t) const { return rope_rows + positions[t] * 2 * half_rope; }
   const float* sin(int64_t t) const { return cos(t) + half_rope; }
+  // Of a layer whose bytes begin at `offset` in a page.
+  StepPages latents(int64_t offset) const { return {page_ids, latent_memory, offset}; }
+  StepPages index_keys(int64_t offset) const { return {page_ids, index_memory, offset}; }
 };
-
-// Where a layer's KV rows of each token's sequence lie: tables[t] is token t's.
-using TokenPages = std::span<const PageTable>;
 
 // The indexer's choice: token t attends to lists[t * max_keys + 0 .. counts[t]), or to everything
 // up to its own position if counts[t] is 0.
@@ -79,6 +99,39 @@ struct IndexQueries {
   float* weight = nullptr;  // [T, heads]
 };
 
+// Rows of (token, rank) pairs, those of one expert together in ascending order of tokens.
+struct ExpertGroups {
+  int32_t* begin = nullptr;        // [experts + 1]: first slot of each expert
+  int32_t* slots = nullptr;        // [T, k]: a pair's slot
+  int32_t* slot_tokens = nullptr;  // [T * k]: a slot's token
+};
+
+// A MoE layer's experts and the one that every token has.
+struct ExpertLayer {
+  const uint8_t* const* images = nullptr;  // [experts]
+  ExpertShape shape{};
+  int64_t num_experts = 0;
+  int64_t num_chosen = 0;  // of a token
+  WeightView shared_gate, shared_up, shared_down;
+};
+
+// A matrix for each head: W_h's panels begin h * NumPanels(head_rows) panels into w.
+struct HeadMatrices {
+  WeightView w;
+  int64_t num_heads = 0;
+  int64_t head_rows = 0;
+
+  WeightView head(int64_t h) const {
+    return {w.format, head_rows, w.cols, w.panel(h * NumPanels(head_rows)), w.panel_stride};
+  }
+};
+
+// A token at which a value was not finite.
+struct BadToken {
+  int64_t row = 0;    // of the step as it was given
+  int64_t layer = 0;  // see EnterLayer
+};
+
 // Where a workspace's arrays come from.
 class WorkspaceMemory {
  public:
@@ -90,6 +143,8 @@ class WorkspaceMemory {
   int32_t* AllocInts(int64_t n);
   int8_t* AllocBytes(int64_t n);
   ActivationPlanes AllocPlanes(int64_t rows, int64_t cols);
+  // From the host, in order with the operations; `from` may be reused at once.
+  virtual void Write(void* to, const void* from, size_t num_bytes) = 0;
 };
 
 // Which token a row of a step's array belongs to: tokens[row] where given, else row /
@@ -116,6 +171,23 @@ class Ops : public WorkspaceMemory {
   };
   virtual void Prepare(const Limits& limits) = 0;
   virtual std::string_view name() const = 0;  // e.g. "avx512"
+  // Whether results are there when a call returns, in memory that the host can read and write. Then
+  // tokens may leave a step between layers.
+  virtual bool is_host() const = 0;
+
+  // Begins a step. May round its number of tokens up, to at most max_tokens, where `is_repeated`:
+  // where RunStep may replay it.
+  virtual StepTokens BeginStep(const StepInput& input, bool is_repeated) = 0;
+  // The tokens before row `first` have done their part: row 0 of what follows is the step's row
+  // `first`. The step was not rounded up.
+  virtual StepTokens DropRowsBefore(const StepTokens& step, int64_t first) = 0;
+  // Calls `launch`, whose operations depend on nothing of the step but its StepTokens and `part`;
+  // or replays what an earlier call for such a step asked for. Without is_repeated it just calls.
+  virtual void RunStep(const StepTokens& step, bool is_repeated, int part,
+                       const std::function<void()>& launch) = 0;
+  // What is computed from here on belongs to the layer, -1 being the head, and its row 0 is row
+  // `first` of those that are left of the step.
+  virtual void EnterLayer(int64_t layer, int64_t first = 0) = 0;
 
   // x[t] = row ids[t] of the table. x: f32 [T, cols].
   virtual void Embed(const WeightView& table, const StepTokens& step, float* x) = 0;
@@ -125,12 +197,19 @@ class Ops : public WorkspaceMemory {
     float eps;
   };
   virtual void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) = 0;
+  // x += added, where there is something to add; y = RmsNorm(x), where y is not null; and y's
+  // planes.
+  virtual void NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+                          int64_t n, float* y, const ActivationPlanes& planes) = 0;
   // x: f32 [rows, planes.cols] -> planes of as many rows. `owner`: whose value a bad one is.
   virtual void Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
                         const RowOwner& owner = {}) = 0;
   // Independent linear layers side by side, each y[t] = W x[t]: planes [tokens, cols] -> f32
   // [tokens, rows]; panel ranges of the slices are ignored.
   virtual void Linear(std::span<const LinearSlice> layers) = 0;
+  // y[t, h] = W_h x[t * heads + h]: planes [T * heads, cols] -> f32 [T, heads, head rows].
+  virtual void LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x,
+                            int64_t num_tokens, float* y) = 0;
   // y[t] = silu(gate x[t]) * (up x[t]), likewise: planes [tokens, cols] -> f32 [tokens, rows].
   virtual void SwiGlu(std::span<const SwiGluSlice> layers) = 0;
   // y[t] = W x[t] in floats: f32 [tokens, cols] -> f32 [tokens, rows].
@@ -142,7 +221,7 @@ class Ops : public WorkspaceMemory {
 
   // Appends KV rows: kv f32 [T, latent + rope] -> norm of the latent, RoPE, planes, page.
   virtual void AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
-                             float eps, const KvRowLayout& layout, TokenPages pages) = 0;
+                             float eps, const KvRowLayout& layout, StepPages pages) = 0;
   // Appends index keys: k f32 [T, dim] -> LayerNorm, RoPE on the first rope dims, planes, page.
   struct IndexKeyNorm {
     const float* weight;
@@ -151,7 +230,7 @@ class Ops : public WorkspaceMemory {
     int64_t rope;
   };
   virtual void AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
-                               const IndexKeyLayout& layout, TokenPages pages) = 0;
+                               const IndexKeyLayout& layout, StepPages pages) = 0;
   // Planes of the parts that RoPE leaves alone, one row a head: input of the absorbed product.
   virtual void QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t num_heads,
                              const ActivationPlanes& planes) = 0;
@@ -163,19 +242,34 @@ class Ops : public WorkspaceMemory {
                                 const QueryShape& shape, const IndexQueries& out) = 0;
   // Selects the keys of every token whose context exceeds max_keys.
   virtual void Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
-                      const IndexKeyLayout& layout, TokenPages pages,
+                      const IndexKeyLayout& layout, StepPages pages,
                       const Selection& selection) = 0;
   // Attends; the latents of each token and head, f32 [T * heads, latent], go into planes at once.
   virtual void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
-                      const KvRowLayout& layout, TokenPages pages, const Selection& selection,
+                      const KvRowLayout& layout, StepPages pages, const Selection& selection,
                       const ActivationPlanes& out) = 0;
   // Gives every token without a list the list of everything up to its own position, where that is
   // at most max_keys long.
   virtual void ListAll(const StepTokens& step, const Selection& selection) = 0;
+  // bytes = 0.
+  virtual void Clear(void* bytes, size_t num_bytes) = 0;
   // rows[i] = rows[kept[i]] for ascending `kept`: closes the gaps that tokens leave behind.
+  // REQUIRES is_host().
   virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) = 0;
   // The router's choice for every token: experts int32 [T, k], weights f32 [T, k].
   virtual void Choose(const RouterChoice& first_token, int64_t num_tokens) = 0;
+  // Gives every (token, rank) a slot. experts: int32 [T, num_chosen].
+  virtual void GroupByExpert(const int32_t* experts, const StepTokens& step,
+                             const ExpertLayer& layer, const ExpertGroups& groups) = 0;
+  // hidden[slot] = silu(gate x) * (up x) of the slot's token and expert, f32 [T * k, intermediate];
+  // shared[t]: of the shared expert, f32 [T, its intermediate].
+  virtual void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,
+                         const ActivationPlanes& x, int64_t num_tokens, float* hidden,
+                         float* shared) = 0;
+  // rows[slot] = down hidden[slot], f32 [T * k, D]; out[t] = down shared[t], f32 [T, D].
+  virtual void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
+                           const ActivationPlanes& hidden, const ActivationPlanes& shared,
+                           int64_t num_tokens, float* rows, float* out) = 0;
   // x[t] += sum of weights[t, r] * rows[slots[t, r]] + shared[t]; see WeightedSumSlice.
   struct Mixture {
     const float* rows;
@@ -186,10 +280,11 @@ class Ops : public WorkspaceMemory {
   };
   virtual void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) = 0;
 
-  // Waits for what was asked for. Then results may be read.
-  virtual void Finish() = 0;
-  // The rows of a step's tokens at which a value was not finite since the last call, ascending.
-  virtual std::vector<int64_t> TakeBadTokens() = 0;
+  // To the host; waits for what was asked for.
+  virtual void Read(void* to, const void* from, size_t num_bytes) = 0;
+  // The tokens of the step at which a value was not finite since the last call, each with the first
+  // layer, in ascending order of rows. Waits for what was asked for.
+  virtual std::vector<BadToken> TakeBadTokens() = 0;
 };
 
 }  // namespace hillstar
