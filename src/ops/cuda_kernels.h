@@ -49,6 +49,84 @@ struct NormTask {
 };
 void RmsNorm(const KernelContext& context, const NormTask& task);
 
+// quantise_cuda.cu -------------------------------------------------------------------------------
+
+// Ops::Quantise and QuantiseHeads: row r lies at x + r / heads * token_stride + r % heads *
+// head_stride.
+struct QuantiseTask {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  ActivationPlanes planes;
+  RowOwner owner;
+  int64_t heads = 1;
+  int64_t token_stride = 0;
+  int64_t head_stride = 0;
+};
+void Quantise(const KernelContext& context, const QuantiseTask& task);
+
+// rope_cuda.cu -----------------------------------------------------------------------------------
+
+// Ops::MakeQueries.
+struct QueriesTask {
+  StepTokens step;
+  const float* latents = nullptr;
+  HeadRows rope;
+  QueryShape shape;
+  AttentionQueries out;
+};
+void MakeQueries(const KernelContext& context, const QueriesTask& task);
+// Ops::MakeIndexQueries.
+struct IndexQueriesTask {
+  StepTokens step;
+  const float* q = nullptr;
+  const float* weights = nullptr;
+  QueryShape shape;
+  IndexQueries out;
+};
+void MakeIndexQueries(const KernelContext& context, const IndexQueriesTask& task);
+
+// append_cuda.cu: Ops::AppendLatents and AppendIndexKeys -----------------------------------------
+
+struct AppendLatentsTask {
+  StepTokens step;
+  const float* kv = nullptr;
+  const float* norm_weight = nullptr;
+  float eps = 0;
+  KvRowLayout layout;
+  StepPages pages;
+};
+void AppendLatents(const KernelContext& context, const AppendLatentsTask& task);
+struct AppendIndexKeysTask {
+  StepTokens step;
+  const float* k = nullptr;
+  Ops::IndexKeyNorm norm{};
+  IndexKeyLayout layout;
+  StepPages pages;
+};
+void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& task);
+
+// router_cuda.cu ---------------------------------------------------------------------------------
+
+// Ops::FloatLinear.
+void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer);
+// Ops::Choose. A token whose logits are not finite chooses the first experts.
+void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens);
+// Ops::GroupByExpert.
+void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
+                   const int32_t* live, int64_t num_experts, int64_t num_chosen,
+                   const ExpertGroups& groups);
+
+// combine_cuda.cu --------------------------------------------------------------------------------
+
+// Ops::Mix, AddRows, Concatenate, Embed.
+void Mix(const KernelContext& context, const Ops::Mixture& mixture, int64_t num_tokens, int64_t n,
+         float* x);
+void AddRows(const KernelContext& context, float* x, const float* y, int64_t count);
+void Concatenate(const KernelContext& context, const float* a, const float* b, int64_t rows,
+                 int64_t n, float* out);
+void Embed(const KernelContext& context, const WeightView& table, const int32_t* ids,
+           int64_t num_tokens, float* x);
+
 // attention_cuda.cu ------------------------------------------------------------------------------
 
 // Ops::Attend. A context may be of any length; what is long is split over the GPU.

@@ -1,0 +1,115 @@
+// Queries of attention and indexer: RoPE, then planes with one scale a part; a warp for each token
+// and head.
+#include <cmath>
+
+#include "device/cuda/launch.cuh"
+#include "ops/cuda_kernels.h"
+#include "ops/rope/rope_cuda.cuh"
+
+namespace hillstar::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// QuantiseRow by a warp: value(i) of i < n, planes padded with zeros. False, and zeros, if a value
+// is not finite.
+template <typename ValueFn>
+__device__ bool QuantiseRowByWarp(const ValueFn& value, int64_t n, int64_t padded, int8_t* hi,
+                                  int8_t* lo, float* scale) {
+  const int lane = threadIdx.x % kWarpLanes;
+  float amax = 0;
+  bool finite = true;
+  for (int64_t i = lane; i < n; i += kWarpLanes) {
+    const float v = value(i);
+    finite = finite && IsFinite(v);
+    amax = Magnitude(v) > amax ? Magnitude(v) : amax;
+  }
+  finite = __all_sync(kAllLanes, finite);
+  const RowScale s = finite ? ScaleOf(WarpMax(amax)) : RowScale{0.0f, 0.0f};
+  for (int64_t i = lane; i < padded; i += kWarpLanes) {
+    const PlanePair p = i < n && finite ? ToPlanes(value(i), s.inverse) : PlanePair{0, 0};
+    hi[i] = p.hi;
+    lo[i] = p.lo;
+  }
+  *scale = s.scale;
+  return finite;
+}
+
+__device__ __forceinline__ int64_t RowOfWarp() {
+  return (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarpLanes;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    QueriesKernel(QueriesTask task, float softmax_scale, int32_t* bad, int32_t code) {
+  WaitForPrevious();
+  LetNextBegin();
+  const QueryShape& shape = task.shape;
+  const int64_t r = RowOfWarp();
+  if (r >= task.step.num_tokens * shape.num_heads) return;
+  const int64_t t = r / shape.num_heads, h = r % shape.num_heads;
+  const KvRowLayout layout{shape.latent, shape.rope};
+  int8_t* hi = task.out.planes.hi + r * task.out.planes.stride;
+  int8_t* lo = task.out.planes.lo + r * task.out.planes.stride;
+  const float* latents = task.latents + r * shape.latent;
+  const float* in = task.rope.data + t * task.rope.token_stride + h * task.rope.head_stride;
+  const int64_t half = task.step.half_rope;
+  const float* cos = task.step.rope_rows + task.step.positions[t] * 2 * half;
+  float scales[2];
+  bool finite = QuantiseRowByWarp([&](int64_t i) { return latents[i]; }, shape.latent,
+                                  layout.padded_latent(), hi, lo, &scales[0]);
+  hi += layout.padded_latent();
+  lo += layout.padded_latent();
+  finite = QuantiseRowByWarp([&](int64_t i) { return Rotated(in, cos, cos + half, half, i); },
+                             shape.rope, layout.padded_rope(), hi, lo, &scales[1]) &&
+           finite;
+  if (threadIdx.x % kWarpLanes != 0) return;
+  task.out.latent_scale[r] = __fmul_rn(__fmul_rn(scales[0], 0x1p-8f), softmax_scale);
+  task.out.rope_scale[r] = __fmul_rn(__fmul_rn(scales[1], 0x1p-8f), softmax_scale);
+  if (!finite) NoteBad(bad, code, t);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    IndexQueriesKernel(IndexQueriesTask task, float dim_scale, float head_scale, int32_t* bad,
+                       int32_t code) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t heads = task.shape.num_heads, dim = task.shape.nope + task.shape.rope;
+  const int64_t r = RowOfWarp();
+  if (r >= task.step.num_tokens * heads) return;
+  const int64_t t = r / heads, half = task.step.half_rope;
+  const float* q = task.q + r * dim;
+  const float* cos = task.step.rope_rows + task.step.positions[t] * 2 * half;
+  const auto value = [&](int64_t i) {
+    return i < 2 * half ? Rotated(q, cos, cos + half, half, i) : q[i];
+  };
+  float scale;
+  const RowPlanes& planes = task.out.planes;
+  const bool finite = QuantiseRowByWarp(value, dim, planes.stride, planes.hi + r * planes.stride,
+                                        planes.lo + r * planes.stride, &scale);
+  if (threadIdx.x % kWarpLanes != 0) return;
+  const float weight = __fmul_rn(task.weights[r], head_scale);
+  task.out.scale[r] = __fmul_rn(__fmul_rn(scale, 0x1p-8f), dim_scale);
+  task.out.weight[r] = weight;
+  if (!finite || !IsFinite(weight)) NoteBad(bad, code, t);
+}
+
+dim3 GridOfWarps(int64_t warps) { return dim3(unsigned(CeilDiv(warps * kWarpLanes, kThreads))); }
+
+}  // namespace
+
+void MakeQueries(const KernelContext& context, const QueriesTask& task) {
+  const float softmax_scale = 1.0f / std::sqrt(float(task.shape.nope + task.shape.rope));
+  Launch("queries", QueriesKernel,
+         {GridOfWarps(task.step.num_tokens * task.shape.num_heads), dim3(kThreads)}, context.stream,
+         task, softmax_scale, context.bad.first, context.bad.code);
+}
+
+void MakeIndexQueries(const KernelContext& context, const IndexQueriesTask& task) {
+  const float dim_scale = 1.0f / std::sqrt(float(task.shape.nope + task.shape.rope));
+  const float head_scale = 1.0f / std::sqrt(float(task.shape.num_heads));
+  Launch("index queries", IndexQueriesKernel,
+         {GridOfWarps(task.step.num_tokens * task.shape.num_heads), dim3(kThreads)}, context.stream,
+         task, dim_scale, head_scale, context.bad.first, context.bad.code);
+}
+
+}  // namespace hillstar::cuda

@@ -1,0 +1,186 @@
+// Router: float products by the 256-partial rule, the choice of experts, and rows by expert.
+#include "device/cuda/contract.cuh"
+#include "device/cuda/launch.cuh"
+#include "ops/cuda_kernels.h"
+
+namespace hillstar::cuda {
+namespace {
+
+constexpr int kWarps = kNumPartials / kWarpLanes;
+
+// FoldPartials by one warp: partial j of 256 is at partials[j].
+__device__ __forceinline__ float FoldByWarp(const float* partials) {
+  const int lane = threadIdx.x % kWarpLanes;
+  float p[kWarps];
+#pragma unroll
+  for (int m = 0; m < kWarps; ++m) p[m] = partials[m * kWarpLanes + lane];
+#pragma unroll
+  for (int stride = kWarps / 2; stride > 0; stride /= 2) {
+#pragma unroll
+    for (int m = 0; m < stride; ++m) p[m] = __fadd_rn(p[m], p[m + stride]);
+  }
+  float sum = p[0];
+  for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
+    sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
+  }
+  return sum;
+}
+
+// A tile of kRows rows of the matrix and kTokens tokens; thread j has partial j of each product.
+template <int kRows, int kTokens>
+__global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSlice s) {
+  __shared__ float partials[kWarps][kNumPartials];
+  const int64_t first_row = s.first_row + int64_t(blockIdx.x) * kRows;
+  const int64_t first_token = int64_t(blockIdx.y) * kTokens;
+  const float *w[kRows], *x[kTokens];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row = min(first_row + r, s.first_row + s.num_rows - 1);
+    w[r] = s.w + row * s.cols;
+  }
+#pragma unroll
+  for (int t = 0; t < kTokens; ++t) x[t] = s.x + min(first_token + t, s.num_tokens - 1) * s.cols;
+  float sum[kRows][kTokens] = {};
+  WaitForPrevious();
+  LetNextBegin();
+  for (int64_t i = threadIdx.x; i < s.cols; i += kNumPartials) {
+    float a[kTokens];
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) a[t] = x[t][i];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float b = w[r][i];
+#pragma unroll
+      for (int t = 0; t < kTokens; ++t) sum[r][t] = __fmaf_rn(a[t], b, sum[r][t]);
+    }
+  }
+  const int warp = threadIdx.x / kWarpLanes;
+#pragma unroll
+  for (int first = 0; first < kRows * kTokens; first += kWarps) {
+#pragma unroll
+    for (int i = 0; i < kWarps; ++i) {
+      const int which = first + i;
+      if (which < kRows * kTokens) {
+        partials[i][threadIdx.x] = sum[which / kTokens][which % kTokens];
+      }
+    }
+    __syncthreads();
+    const int which = first + warp;
+    const float y = which < kRows * kTokens ? FoldByWarp(partials[warp]) : 0.0f;
+    const int64_t row = first_row + which / kTokens, t = first_token + which % kTokens;
+    if (threadIdx.x % kWarpLanes == 0 && which < kRows * kTokens &&
+        row < s.first_row + s.num_rows && t < s.num_tokens) {
+      s.y[t * s.y_stride + row] = y;
+    }
+    __syncthreads();
+  }
+}
+
+template <int kRows, int kTokens>
+void LaunchFloatLinear(const KernelContext& context, const FloatLinearSlice& s) {
+  const dim3 grid(unsigned(CeilDiv(s.num_rows, kRows)), unsigned(CeilDiv(s.num_tokens, kTokens)));
+  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, {grid, dim3(kNumPartials)},
+         context.stream, s);
+}
+
+// A block a token; the place of an expert is how many come before it.
+__global__ void ChooseKernel(RouterChoice c, int32_t* bad, int32_t code) {
+  float* scores = reinterpret_cast<float*>(DynamicShared());
+  WaitForPrevious();
+  LetNextBegin();
+  const int64_t t = blockIdx.x;
+  const float* logits = c.logits + t * c.num_experts;
+  int32_t* experts = c.experts + t * c.num_chosen;
+  float* weights = c.weights + t * c.num_chosen;
+  bool finite = true;
+  for (int64_t e = threadIdx.x; e < c.num_experts; e += blockDim.x) {
+    finite = finite && IsFinite(logits[e]);
+    scores[e] = __fadd_rn(Sigmoid(logits[e]), c.bias[e]);
+  }
+  finite = !__syncthreads_or(!finite);
+  for (int64_t e = threadIdx.x; e < c.num_experts; e += blockDim.x) {
+    int64_t rank = e;
+    if (finite) {
+      rank = 0;
+      const float mine = scores[e];
+      for (int64_t other = 0; other < c.num_experts; ++other) {
+        rank += scores[other] > mine || (scores[other] == mine && other < e);
+      }
+    }
+    if (rank >= c.num_chosen) continue;
+    experts[rank] = int32_t(e);
+    weights[rank] = finite ? Sigmoid(logits[e]) : 0.0f;
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  if (!finite) return NoteBad(bad, code, t);
+  float sum = 0;
+  for (int64_t k = 0; k < c.num_chosen; ++k) sum = __fadd_rn(sum, weights[k]);
+  for (int64_t k = 0; k < c.num_chosen; ++k) {
+    const float share = c.normalise ? __fdiv_rn(weights[k], __fadd_rn(sum, 1e-20f)) : weights[k];
+    weights[k] = __fmul_rn(share, c.scaling);
+  }
+}
+
+// A warp an expert: counts the pairs of lower experts, then gives its own their slots in order.
+__global__ void __launch_bounds__(kNumPartials)
+    GroupKernel(const int32_t* experts, int64_t num_tokens, const int32_t* live,
+                int64_t num_experts, int64_t num_chosen, ExpertGroups groups) {
+  WaitForPrevious();
+  LetNextBegin();
+  const int lane = threadIdx.x % kWarpLanes;
+  const int64_t e = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarpLanes;
+  if (e >= num_experts) return;
+  const int64_t count = (live ? *live : num_tokens) * num_chosen;
+  int before = 0;
+  for (int64_t i = lane; i < count; i += kWarpLanes) before += experts[i] < e;
+  int32_t next = WarpSum(before);
+  if (lane == 0) groups.begin[e] = next;
+  for (int64_t first = 0; first < count; first += kWarpLanes) {
+    const int64_t i = first + lane;
+    const bool is_mine = i < count && experts[i] == e;
+    const unsigned mine = __ballot_sync(kAllLanes, is_mine);
+    if (is_mine) {
+      const int32_t slot = next + __popc(mine & ((1u << lane) - 1));
+      groups.slots[i] = slot;
+      groups.slot_tokens[slot] = int32_t(i / num_chosen);
+    }
+    next += __popc(mine);
+  }
+  if (e != num_experts - 1) return;
+  if (lane == 0) groups.begin[num_experts] = int32_t(count);
+  for (int64_t i = count + lane; i < num_tokens * num_chosen; i += kWarpLanes) {
+    groups.slots[i] = int32_t(i);  // of tokens that are not there
+    groups.slot_tokens[i] = int32_t(i / num_chosen);
+  }
+}
+
+}  // namespace
+
+void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
+  if (layer.num_tokens == 1) {
+    LaunchFloatLinear<1, 1>(context, layer);
+  } else if (layer.num_tokens <= 16) {
+    LaunchFloatLinear<1, 4>(context, layer);
+  } else {
+    LaunchFloatLinear<8, 8>(context, layer);
+  }
+}
+
+void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens) {
+  constexpr unsigned kThreads = 256;
+  Launch(
+      "the choice of experts", ChooseKernel,
+      {dim3(unsigned(num_tokens)), dim3(kThreads), size_t(first_token.num_experts) * sizeof(float)},
+      context.stream, first_token, context.bad.first, context.bad.code);
+}
+
+void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
+                   const int32_t* live, int64_t num_experts, int64_t num_chosen,
+                   const ExpertGroups& groups) {
+  Launch("grouping by expert", GroupKernel,
+         {dim3(unsigned(CeilDiv(num_experts, kWarps))), dim3(kNumPartials)}, context.stream,
+         experts, num_tokens, live, num_experts, num_chosen, groups);
+}
+
+}  // namespace hillstar::cuda
