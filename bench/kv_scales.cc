@@ -16,6 +16,7 @@
 #include <set>
 #include <span>
 
+#include "device/host_device.h"
 #include "engine/memory_plan.h"
 #include "engine/sampler.h"
 #include "kv/row_values.h"
@@ -147,7 +148,7 @@ class Model {
  public:
   explicit Model(const std::string& folder)
       : source_(ModelSource::Open(folder, "w15", /*load_mtp=*/false)),
-        weights_(LoadWeights(*source_, budget_, 2, {})) {}
+        weights_(LoadWeights(*source_, memory_, 2, {})) {}
 
   int64_t vocab_size() const { return source_->config().vocab_size; }
 
@@ -158,10 +159,10 @@ class Model {
     sizes.context_tokens = num_tokens;
     sizes.step_tokens = std::min(kStepTokens, num_tokens);
     const KvShape shape = KvShapeOf(*source_, variant.format);
-    MemoryBudget budget;
-    VariantOps ops(variant, budget);
+    HostMemory memory;
+    VariantOps ops(variant, memory.budget());
     ops.Prepare(OpsLimits(config, shape, sizes));
-    KvCache cache(shape, budget, KvShape::PagesOf(num_tokens), 0);
+    KvCache cache(shape, memory, KvShape::PagesOf(num_tokens), 0);
     ForwardPass forward(config, weights_, ops,
                         {sizes.step_tokens, num_tokens, shape.row, shape.index});
     SequenceKv kv(cache);
@@ -184,7 +185,7 @@ class Model {
 
  private:
   std::unique_ptr<ModelSource> source_;
-  MemoryBudget budget_;
+  HostMemory memory_;
   ModelWeights weights_;
 };
 

@@ -18,6 +18,7 @@
 namespace hillstar {
 
 class ChatFormat;
+struct DeviceInfo;
 struct KvShape;
 class Tokenizer;
 struct ModelConfig;
@@ -26,6 +27,11 @@ struct EngineOptions {
   std::string model;            // folder: Hillstar container, HF checkpoint or colibri container
   int num_threads = 0;          // 0: the physical cores this process may use
   std::string simd = "auto";    // auto, avx512, avx2, generic, reference
+  std::string device = "auto";  // auto (a GPU that can compute and holds the model, else the CPU),
+                                // cpu, cuda (the first GPU that can), cuda:N
+  // The file of libhillstar_cuda.so; empty: beside the program's file, then the system's loader.
+  std::string cuda_library;
+  bool eager = false;           // on a GPU: no captured graphs
   int64_t context_tokens = 0;   // longest sequence; 0: the model's limit, at most 16384
   int64_t prefill_chunk = 512;  // tokens of a prompt computed in one step
   std::string weights = "w15";  // weights of a checkpoint that is opened unconverted: w15, w8, w4,
@@ -35,8 +41,8 @@ struct EngineOptions {
   uint64_t kv_bytes = 0;           // pages of all sequences; 0: what kv_tokens, a context need
   int64_t kv_tokens = 0;           // of all sequences that are there at once; 0: context_tokens
   std::string kv_format = "q15";   // of latent KV rows: q15, q8, fp8
-  // Of all buffers in bytes; what would exceed it is refused as if the system had no more. The
-  // check of the plan does not know of it.
+  // Of all buffers of the device in bytes; what would exceed it is refused as if the system had no
+  // more. The check of the plan does not know of it.
   uint64_t memory_limit = std::numeric_limits<uint64_t>::max();
   bool load_mtp = true;   // load the MTP layer where the model has one
   bool for_chat = false;  // refuse a model that its own chat template cannot talk to
@@ -45,7 +51,8 @@ struct EngineOptions {
 // Progress of a long operation: bytes done and in all. May be empty.
 using ProgressFn = std::function<void(uint64_t done, uint64_t total)>;
 
-// What lies where, in bytes; the same struct predicts (before loading) and reports.
+// What lies where, in bytes; the same struct predicts (before loading) and reports. All but the
+// program lies in the memory of the device that computes.
 struct MemoryPlan {
   uint64_t dense_weights = 0;
   uint64_t experts = 0;
@@ -53,9 +60,10 @@ struct MemoryPlan {
   uint64_t index_keys = 0;  // likewise
   uint64_t workspace = 0;
   uint64_t program = 0;  // code, tokenizer, threads: an allowance
-  uint64_t total() const {
-    return dense_weights + experts + latent_kv + index_keys + workspace + program;
+  uint64_t on_device() const {
+    return dense_weights + experts + latent_kv + index_keys + workspace;
   }
+  uint64_t total() const { return on_device() + program; }
 };
 
 enum class LogitsMode { kNone, kLast, kAll };
@@ -146,7 +154,8 @@ struct KvUse {
 class Engine {
  public:
   // Refuses before it loads what it cannot serve. Errors: kNotFound, kBadFile, kUnsupported, kUsage
-  // naming the option, kBudget if the plan exceeds the available memory; kIo while loading.
+  // naming the option, kDevice if the GPU that was asked for cannot compute, kBudget if the plan
+  // exceeds the available memory; kIo while loading.
   static std::unique_ptr<Engine> Open(const EngineOptions& options,
                                       const ProgressFn& progress = {});
   virtual ~Engine() = default;
@@ -174,8 +183,10 @@ class Engine {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const ChatFormat& chat_format() const = 0;
   virtual int64_t context_tokens() const = 0;
+  virtual const DeviceInfo& device() const = 0;  // that computes
+  // Threads of the host that compute, or with a GPU load.
   virtual int num_threads() const = 0;
-  virtual std::string_view simd_level() const = 0;      // resolved
+  virtual std::string_view simd_level() const = 0;      // resolved; "cuda" on a GPU
   virtual std::string_view weight_summary() const = 0;  // e.g. "experts w4, rest w8"
   virtual std::string_view kv_format() const = 0;       // "q15", "q8", "fp8"
   // Whether an indexer chooses what tokens attend to; else that is everything.
@@ -184,10 +195,10 @@ class Engine {
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;
   // Products of two bytes that a prompt of num_tokens asks for, and how many a second the threads
-  // do at most, measured now: for shares of a compute bound.
+  // do at most, measured now: for shares of a compute bound. 0 where it is not measured, on a GPU.
   virtual double prompt_products(int64_t num_tokens) const = 0;
   virtual double MeasurePeakProducts() = 0;
-  // Where the weights lie, for measuring how fast that memory can be read.
+  // Where the weights lie, for measuring how fast that memory can be read; empty on a GPU.
   virtual std::vector<std::span<const uint8_t>> weight_memory() const = 0;
   // generation_config.json's sampling values or the documented defaults.
   struct SamplingDefaults {

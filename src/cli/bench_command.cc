@@ -12,6 +12,7 @@
 #include "cli/request.h"
 #include "cli/terminal.h"
 #include "engine/memory_plan.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 namespace {
@@ -25,12 +26,13 @@ struct Measured {
   uint64_t peak_bytes = 0;
   int64_t longest_tokens = 0;    // of a sequence so far, warm-up included
   uint64_t predicted_bytes = 0;  // for a context of longest_tokens
-  double bandwidth = 0;          // bytes a second
+  double bandwidth = 0;          // bytes a second; 0: not measured, on a GPU
   double bytes_per_token = 0;
-  double peak_products = 0;  // of two bytes a second
+  double peak_products = 0;  // of two bytes a second; likewise
 
+  bool has_bounds() const { return bandwidth > 0 && peak_products > 0; }
   // Share of the speed at which the weights alone could be read (decode), or the products of bytes
-  // alone be done (prefill).
+  // alone be done (prefill). REQUIRES has_bounds().
   double ShareOfBound(const Engine& engine, const BenchRow& row) const {
     if (row.is_prefill) {
       return row.tokens_per_unit * engine.prompt_products(row.num_tokens) / double(row.num_tokens);
@@ -46,25 +48,37 @@ uint64_t PeakResidentBytes() {
   return uint64_t(usage.ru_maxrss) * 1024;
 }
 
+bool IsCpu(const Engine& engine) { return engine.device().id == "cpu"; }
+
 void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
-  fmt::print("{}: weights {}, KV {}, {}, {}\n", model.folder, engine.weight_summary(),
-             engine.kv_format(), CountText(engine.num_threads(), "thread"), engine.simd_level());
+  fmt::print("{}: weights {}, KV {}, {}\n", model.folder, engine.weight_summary(),
+             engine.kv_format(), DeviceText(engine));
   fmt::print("{:<8} {:>8} {:>10} {:>12} {:>22} {:>16}\n", "", "tokens", "after", "tok/s",
              "lowest to highest", "share of bound");
   for (const BenchRow& row : m.rows) {
     fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>16}\n",
                row.is_prefill ? "prefill" : "decode", row.num_tokens, row.context_tokens,
                row.median_rate, fmt::format("{:.1f} to {:.1f}", row.lowest_rate, row.highest_rate),
-               fmt::format("{:.1f} %", 100 * m.ShareOfBound(engine, row)));
+               m.has_bounds() ? fmt::format("{:.1f} %", 100 * m.ShareOfBound(engine, row)) : "-");
   }
-  fmt::print(
-      "bound of decode: {:.1f} GB/s of memory, {} of weights a token, {:.1f} tok/s; of prefill: "
-      "{:.0f} billion products of bytes a second\n",
-      m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token,
-      m.peak_products / 1e9);
+  if (m.has_bounds()) {
+    fmt::print(
+        "bound of decode: {:.1f} GB/s of memory, {} of weights a token, {:.1f} tok/s; of prefill: "
+        "{:.0f} billion products of bytes a second\n",
+        m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token,
+        m.peak_products / 1e9);
+  }
   fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
              m.load_seconds, m.load_bytes / m.load_seconds / 1e9);
+  if (!IsCpu(engine)) {
+    fmt::print(
+        "peak memory of the host {}; predicted on {} for {} tokens {}, for the context of {} "
+        "{}\n",
+        BytesText(m.peak_bytes), engine.device().id, m.longest_tokens, BytesText(m.predicted_bytes),
+        engine.context_tokens(), BytesText(engine.memory().on_device()));
+    return;
+  }
   fmt::print("peak memory {}; predicted for {} tokens {} ({:+.1f} %), for the context of {} {}\n",
              BytesText(m.peak_bytes), m.longest_tokens, BytesText(m.predicted_bytes),
              100 * (double(m.peak_bytes) / double(m.predicted_bytes) - 1), engine.context_tokens(),
@@ -77,6 +91,8 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
   json["model"] = model.folder;
   json["weights"] = engine.weight_summary();
   json["kv_format"] = engine.kv_format();
+  json["device"] = engine.device().id;
+  json["device_name"] = engine.device().name;
   json["threads"] = engine.num_threads();
   json["simd"] = engine.simd_level();
   json["rows"] = Json::array();
@@ -87,7 +103,7 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
                {"tokens_per_second", row.median_rate},
                {"lowest", row.lowest_rate},
                {"highest", row.highest_rate},
-               {"share_of_bound", m.ShareOfBound(engine, row)}};
+               {"share_of_bound", m.has_bounds() ? Json(m.ShareOfBound(engine, row)) : Json()}};
     json["rows"].push_back(std::move(entry));
   }
   json["read_bandwidth_bytes_per_second"] = m.bandwidth;
@@ -99,7 +115,8 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
   json["longest_tokens"] = m.longest_tokens;
   json["predicted_bytes"] = m.predicted_bytes;
   json["context_tokens"] = engine.context_tokens();
-  json["predicted_bytes_of_context"] = engine.memory().total();
+  json["predicted_bytes_of_context"] =
+      IsCpu(engine) ? engine.memory().total() : engine.memory().on_device();
   fmt::print("{}\n", json.dump(2));
 }
 
@@ -128,7 +145,9 @@ int BenchCommand(const Options& options) {
   m.load_bytes = double(memory.dense_weights + memory.experts);
   m.bytes_per_token = double(model.engine->weight_bytes_per_token());
   // Large weights are read between the measurements of decode, so that both meet the same machine.
-  plan.beside_prefill = [&] { return model.engine->MeasurePeakProducts(); };
+  if (IsCpu(*model.engine)) {
+    plan.beside_prefill = [&] { return model.engine->MeasurePeakProducts(); };
+  }
   const auto weights = WeightsToRead(model.engine->weight_memory());
   if (!weights.empty()) {
     plan.beside_decode = [&] {
@@ -149,11 +168,15 @@ int BenchCommand(const Options& options) {
   EngineOptions as_used = EngineOptionsFrom(options, model.folder, /*load_mtp=*/false);
   as_used.context_tokens = m.longest_tokens;
   as_used.kv_bytes = 0;
-  m.predicted_bytes = PredictMemory(as_used).total();
-  const std::vector<double> passes = Beside(m.rows, false), peaks = Beside(m.rows, true);
-  m.bandwidth =
-      passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : MedianOf(passes);
-  m.peak_products = MedianOf(peaks);
+  as_used.device = model.engine->device().id;
+  const MemoryPlan as_used_memory = PredictMemory(as_used);
+  m.predicted_bytes = IsCpu(*model.engine) ? as_used_memory.total() : as_used_memory.on_device();
+  if (IsCpu(*model.engine)) {
+    const std::vector<double> passes = Beside(m.rows, false);
+    m.bandwidth =
+        passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : MedianOf(passes);
+    m.peak_products = MedianOf(Beside(m.rows, true));
+  }
   if (options.json) {
     PrintJson(model, m);
   } else {

@@ -9,10 +9,12 @@
 #include "cli/bench_scenarios.h"
 #include "cli/commands.h"
 #include "cli/open_model.h"
+#include "cli/request.h"
 #include "cli/terminal.h"
 #include "engine/memory_plan.h"
 #include "kv/kv_shape.h"
 #include "model/weights.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 namespace {
@@ -174,6 +176,8 @@ void PrintJson(const OpenedModel& model, const Options& options, const Results& 
   json["model"] = model.folder;
   json["weights"] = model.engine->weight_summary();
   json["kv_format"] = model.engine->kv_format();
+  json["device"] = model.engine->device().id;
+  json["device_name"] = model.engine->device().name;
   json["threads"] = model.engine->num_threads();
   json["simd"] = model.engine->simd_level();
   json["attention"] = options.attention;
@@ -220,9 +224,8 @@ int BenchScenarios(const Options& options) {
     PrintJson(model, options, results);
     return 0;
   }
-  fmt::print("{}: weights {}, KV {}, {}, {}, attention {}\n", model.folder,
-             model.engine->weight_summary(), model.engine->kv_format(),
-             CountText(model.engine->num_threads(), "thread"), model.engine->simd_level(),
+  fmt::print("{}: weights {}, KV {}, {}, attention {}\n", model.folder,
+             model.engine->weight_summary(), model.engine->kv_format(), DeviceText(*model.engine),
              options.attention);
   PrintLines(results);
   return 0;

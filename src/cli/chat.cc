@@ -46,11 +46,10 @@ class ChatLoop {
   void PrintBanner() {
     const Engine& engine = session_.engine;
     session_.notes << fmt::format(
-        "{}: weights {}, KV {}, context {}, {}, {}; thinking {}. /help lists commands, "
+        "{}: weights {}, KV {}, context {}, {}; thinking {}. /help lists commands, "
         "Ctrl-D ends.\n",
         session_.is_built_in ? "built-in model" : session_.options.model, engine.weight_summary(),
-        engine.kv_format(), CountText(engine.context_tokens(), "token"),
-        CountText(engine.num_threads(), "thread"), engine.simd_level(),
+        engine.kv_format(), CountText(engine.context_tokens(), "token"), DeviceText(engine),
         conversation_.thinking() ? "on" : "off");
   }
 

@@ -9,6 +9,7 @@
 #include "cli/open_model.h"
 #include "cli/terminal.h"
 #include "cli/text_file.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 namespace {
@@ -28,8 +29,9 @@ Json SumJson(const EvalSum& sum) {
           {"nll_per_token", sum.nll_per_token()}};
 }
 
-void PrintJson(const EvalReport& report) {
+void PrintJson(const Engine& engine, const EvalReport& report) {
   Json json;
+  json["device"] = engine.device().id;
   json["all"] = SumJson(report.all);
   for (const std::string& skill : report.skills) {
     json["skills"][skill] = SumJson(report.by_skill.at(skill));
@@ -69,7 +71,7 @@ int EvalCommand(const Options& options) {
         [&](uint64_t done, uint64_t total) { line.Update(done, total); }, reference);
   }
   if (options.json) {
-    PrintJson(report);
+    PrintJson(*model.engine, report);
   } else {
     PrintTable(report);
   }

@@ -96,7 +96,8 @@ Json Describe(const ModelSource& source) {
 Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
   const MemoryPlan plan = PredictMemory(options);
   const EngineSizes sizes = ResolveSizes(options, config);
-  return {{"context_tokens", sizes.context_tokens},
+  return {{"device", options.device.starts_with("cuda") ? options.device : "cpu"},
+          {"context_tokens", sizes.context_tokens},
           {"kv_format", KvFormatName(sizes.kv_format)},
           {"dense_weights", plan.dense_weights},
           {"experts", plan.experts},
@@ -109,8 +110,9 @@ Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
 
 void PrintMemory(const Json& memory, bool has_mtp) {
   const auto bytes = [&](const char* name) { return BytesText(memory[name].get<uint64_t>()); };
-  fmt::print("  memory to run it{} with a context of {}: {}\n",
-             has_mtp ? ", without the MTP layer," : "",
+  const auto device = memory["device"].get<std::string>();
+  fmt::print("  memory to run it{}{} with a context of {}: {}\n",
+             device == "cpu" ? "" : " on " + device, has_mtp ? ", without the MTP layer," : "",
              CountText(memory["context_tokens"].get<int64_t>(), "token"), bytes("total"));
   fmt::print(
       "    experts {}, other weights {}, latent KV in {} {}, index keys {}, workspace {}, "

@@ -12,6 +12,7 @@
 #include "formats/container.h"
 #include "model/config.h"
 #include "model/float_reference.h"
+#include "ops/backend.h"
 #include "tokenizer/chat_format.h"
 
 namespace hillstar {
@@ -21,13 +22,16 @@ void LogModel(const OpenedModel& model) {
   const Engine& engine = *model.engine;
   const ModelConfig& c = engine.config();
   const MemoryPlan memory = engine.memory();
-  LogInfo(fmt::format("{} is loaded in {:.2f} s: a {}, weights {}, KV {}; {}, simd {}",
-                      model.folder, model.load_seconds,
+  LogInfo(fmt::format("{} is loaded in {:.2f} s: a {}, weights {}, KV {}; {}", model.folder,
+                      model.load_seconds,
                       Container::IsContainer(model.folder) ? "Hillstar container" : "checkpoint",
-                      engine.weight_summary(), engine.kv_format(),
-                      CountText(engine.num_threads(), "thread"), engine.simd_level()));
-  LogInfo(fmt::format("a full context of {} will take {} of memory",
-                      CountText(engine.context_tokens(), "token"), BytesText(memory.total())));
+                      engine.weight_summary(), engine.kv_format(), DeviceText(engine)));
+  const bool is_cpu = engine.device().id == "cpu";
+  LogInfo(fmt::format("a full context of {} will take {} of memory{}",
+                      CountText(engine.context_tokens(), "token"),
+                      BytesText(is_cpu ? memory.total() : memory.on_device()),
+                      is_cpu ? "" : " on " + engine.device().id));
+  if (!is_cpu) LogDebug(fmt::format("{}: {}", engine.device().id, engine.device().detail));
   LogDebug(fmt::format(
       "of it experts {}, other weights {}, latent KV {}, index keys {}, workspace "
       "{}, program {}",

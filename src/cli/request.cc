@@ -7,6 +7,7 @@
 #include "cli/terminal.h"
 #include "formats/container.h"
 #include "model/config.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 namespace {
@@ -33,6 +34,8 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
   engine.model = folder;
   engine.num_threads = int(options.threads);
   engine.simd = options.simd;
+  engine.device = options.device;
+  engine.eager = options.eager;
   engine.context_tokens = options.context;
   engine.prefill_chunk = options.prefill_chunk;
   engine.attention = options.attention;
@@ -41,6 +44,13 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
   engine.kv_format = options.kv_format;
   engine.load_mtp = load_mtp;
   return engine;
+}
+
+std::string DeviceText(const Engine& engine) {
+  const DeviceInfo& device = engine.device();
+  if (device.id != "cpu") return fmt::format("{} ({})", device.id, device.name);
+  return fmt::format("{}, {}, {}", device.id, CountText(engine.num_threads(), "thread"),
+                     engine.simd_level());
 }
 
 GenerateRequest RequestFrom(const Options& options, const Engine& engine) {

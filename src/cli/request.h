@@ -14,6 +14,9 @@ namespace hillstar {
 // The engine options of a command; `folder` is the model's.
 EngineOptions EngineOptionsFrom(const Options& options, const std::string& folder, bool load_mtp);
 
+// What computes: "cpu, 2 threads, avx512", "cuda:0 (NVIDIA H200)".
+std::string DeviceText(const Engine& engine);
+
 // Sampling, lengths, stop strings of the options; the model's values where an option is not given.
 // Prompt, end ids and callbacks are left to the caller.
 GenerateRequest RequestFrom(const Options& options, const Engine& engine);

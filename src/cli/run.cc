@@ -12,6 +12,7 @@
 #include "cli/text_file.h"
 #include "hillstar/error.h"
 #include "model/config.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 namespace {
@@ -51,6 +52,7 @@ Prompt MakePrompt(const RunSession& session) {
 void PrintJson(const RunSession& session, const GenerateRequest& request,
                const GenerateResult& result, const ThinkSplitter::Piece& text) {
   nlohmann::ordered_json json;
+  json["device"] = session.engine.device().id;
   json["content"] = text.content;
   json["reasoning_content"] = text.reasoning;
   json["finish_reason"] = FinishReasonName(result.finish_reason);

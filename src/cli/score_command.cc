@@ -14,6 +14,7 @@
 #include "cli/text_file.h"
 #include "core/integers.h"
 #include "model/float_reference.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 namespace {
@@ -175,6 +176,7 @@ int ScoreCommand(const Options& options) {
   const int64_t kv_tokens = options.replay.empty() ? 0 : 2 * RoundUp(options.replay_tokens, 64);
   const OpenedModel model = OpenModel(options, oracle.has_mtp(), {.kv_tokens = kv_tokens});
   Outcome outcome;
+  outcome.json["device"] = model.engine->device().id;
   if (!options.hidden.empty()) ScoreHiddenFile(options, *model.engine, hidden, outcome);
   if (!options.oracle.empty()) ScoreOracleFile(options, *model.engine, oracle, outcome);
   if (!options.replay.empty()) ScoreReplay(options, model, rows, outcome);

@@ -36,6 +36,8 @@ struct Options {
   std::string model;
   int64_t threads = 0;
   std::string simd = "auto";
+  std::string device = "auto";
+  bool eager = false;
   int64_t context = 0;
   int64_t prefill_chunk = 512;
   std::string attention = "auto";

@@ -49,6 +49,14 @@ constexpr OptionSpec kOptions[] = {
      nullptr,
      "Which kernels compute: `auto` takes the fastest that the processor has, `reference` the "
      "plain loops that define the arithmetic. All give the same bits."},
+    {"device", 0, &Options::device, "DEVICE", "", 0, 0, "", kLoading, nullptr,
+     "What computes: `cpu`, `cuda` (the first NVIDIA GPU that can) or `cuda:N` (the one of that "
+     "number); `auto` is the first GPU that can compute and has the memory for the model, and the "
+     "CPU where there is none. A GPU needs libhillstar_cuda.so beside the program. All devices "
+     "give the same bits. `inspect` looks for no GPU: it tells of the CPU unless a GPU is named."},
+    {"eager", 0, &Options::eager, "", "", 0, 0, "", kRunning, nullptr,
+     "On a GPU: one operation after another instead of a captured graph; the same bits; for "
+     "debugging."},
     {"context", 'c', &Options::context, "N", "tokens", 0, kMaxContext, "", kLoading,
      "0: the model's limit, at most 16384",
      "The longest prompt and answer together. Memory for it is taken as it fills; `inspect` tells "

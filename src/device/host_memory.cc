@@ -12,8 +12,6 @@
 #include <optional>
 #include <string>
 
-#include "hillstar/error.h"
-
 namespace hillstar {
 namespace {
 
@@ -87,6 +85,13 @@ const char* MemoryTagName(MemoryTag tag) {
   return "unknown";
 }
 
+Error NoMemory(MemoryTag tag, size_t num_bytes, std::string_view where) {
+  const bool is_small = num_bytes < 1'000'000'000;
+  return Error(ErrorCode::kBudget,
+               fmt::format("no memory left{} for {} of {:.2f} {}", where, MemoryTagName(tag),
+                           double(num_bytes) / (is_small ? 1e6 : 1e9), is_small ? "MB" : "GB"));
+}
+
 uint64_t MemoryBudget::used() const {
   uint64_t sum = 0;
   for (const auto& u : used_) sum += u.load();
@@ -99,12 +104,7 @@ HostBuffer::HostBuffer(MemoryBudget& budget, MemoryTag tag, size_t num_bytes)
   void* p = budget.HasRoom(num_bytes) ? mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE,
                                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                                       : MAP_FAILED;
-  if (p == MAP_FAILED) {
-    const bool is_small = num_bytes < 1'000'000'000;
-    throw Error(ErrorCode::kBudget,
-                fmt::format("no memory left for {} of {:.2f} {}", MemoryTagName(tag),
-                            double(num_bytes) / (is_small ? 1e6 : 1e9), is_small ? "MB" : "GB"));
-  }
+  if (p == MAP_FAILED) throw NoMemory(tag, num_bytes);
   if (num_bytes >= kHugePageBytes) madvise(p, num_bytes, MADV_HUGEPAGE);
   data_ = static_cast<uint8_t*>(p);
   budget_->Add(tag_, size_);

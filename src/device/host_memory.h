@@ -11,12 +11,17 @@
 #include <string_view>
 #include <utility>
 
+#include "hillstar/error.h"
+
 namespace hillstar {
 
 enum class MemoryTag { kDenseWeights, kExperts, kLatentKv, kIndexKeys, kWorkspace };
 inline constexpr size_t kNumMemoryTags = 5;
 // "dense weights", "experts", ...
 const char* MemoryTagName(MemoryTag tag);
+// kBudget: neither a budget nor the system has so much left. `where` names memory that is not the
+// host's: " on cuda:0".
+Error NoMemory(MemoryTag tag, size_t num_bytes, std::string_view where = "");
 
 // Memory that this process can still take: what the system calls available, or what its control
 // groups (version 2) leave, file cache counted as free, whichever is less. The largest number if
@@ -35,11 +40,12 @@ class MemoryBudget {
   uint64_t used(MemoryTag tag) const { return used_[size_t(tag)].load(); }
   uint64_t used() const;
 
- private:
-  friend class HostBuffer;
+  // For owners of memory.
   bool HasRoom(uint64_t bytes) const { return used() <= limit_ && bytes <= limit_ - used(); }
   void Add(MemoryTag tag, uint64_t bytes) { used_[size_t(tag)] += bytes; }
   void Remove(MemoryTag tag, uint64_t bytes) { used_[size_t(tag)] -= bytes; }
+
+ private:
   const uint64_t limit_;
   std::array<std::atomic<uint64_t>, kNumMemoryTags> used_{};
 };

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "engine/engine_sequence.h"
 #include "engine/memory_plan.h"
+#include "engine/open_device.h"
 #include "engine/work_estimate.h"
 #include "formats/container_checksum.h"
 #include "hillstar/engine.h"
@@ -35,10 +36,11 @@ void CheckChatTokens(const ChatFormat& format, const Tokenizer& tokenizer, int64
                   model, largest, tokenizer.TokenBytes(largest), vocab_size));
 }
 
-class CpuEngine : public Engine {
+// Runs in this process, on the CPU or a GPU.
+class LocalEngine : public Engine {
  public:
-  CpuEngine(const EngineOptions& options, const ProgressFn& progress) : s_(options) {
-    const CpuKernels& kernels = ChooseKernels(options.simd);
+  LocalEngine(const EngineOptions& options, const ProgressFn& progress) : s_(options) {
+    const DeviceChoice choice = ParseDevice(options);
     const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
     s_.config = source->config();
     s_.sizes = ResolveSizes(options, s_.config);
@@ -49,21 +51,22 @@ class CpuEngine : public Engine {
       CheckChatTokens(*chat_format_, *tokenizer_, s_.config.vocab_size, options.model);
     }
     ReadSamplingDefaults(files.generation_config);
-    memory_ = PlanMemory(*source, s_.sizes);
-    CheckFits(memory_, s_.sizes, AvailableMemoryBytes());
+    OpenedDevice device = OpenDevice(choice, options, *source, s_.sizes);
+    s_.backend = std::move(device.backend);
+    cpu_ = device.cpu;
+    memory_ = device.plan;
     identity_ = source->Identity();
     summary_ = DescribeFormats(source->table());
     work_ = WorkEstimate(*source);
 
-    s_.weights = LoadWeights(*source, s_.budget, s_.sizes.num_threads, progress);
-    s_.ops = std::make_unique<CpuOps>(kernels, s_.sizes.num_threads, s_.budget);
+    s_.weights = LoadWeights(*source, s_.memory(), s_.sizes.num_threads, progress);
     const KvShape shape = KvShapeOf(*source, s_.sizes.kv_format);
     const std::string rows = identity_ + options.kv_format;
-    s_.kv = std::make_unique<KvCache>(shape, s_.budget, NumPages(shape, s_.sizes),
+    s_.kv = std::make_unique<KvCache>(shape, s_.memory(), NumPages(shape, s_.sizes),
                                       Checksum(rows.data(), rows.size()));
-    s_.ops->Prepare(OpsLimits(s_.config, shape, s_.sizes));
+    s_.ops().Prepare(OpsLimits(s_.config, shape, s_.sizes));
     s_.forward =
-        std::make_unique<ForwardPass>(s_.config, s_.weights, *s_.ops,
+        std::make_unique<ForwardPass>(s_.config, s_.weights, s_.ops(),
                                       StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens,
                                                  shape.row, shape.index, s_.sizes.attention});
   }
@@ -90,8 +93,9 @@ class CpuEngine : public Engine {
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const ChatFormat& chat_format() const override { return *chat_format_; }
   int64_t context_tokens() const override { return s_.sizes.context_tokens; }
-  int num_threads() const override { return s_.ops->num_threads(); }
-  std::string_view simd_level() const override { return s_.ops->name(); }
+  const DeviceInfo& device() const override { return s_.backend->info(); }
+  int num_threads() const override { return s_.sizes.num_threads; }
+  std::string_view simd_level() const override { return cpu_ ? cpu_->ops().name() : "cuda"; }
   std::string_view weight_summary() const override { return summary_; }
   std::string_view kv_format() const override { return KvFormatName(s_.sizes.kv_format); }
   bool selects_keys() const override {
@@ -102,11 +106,12 @@ class CpuEngine : public Engine {
   double prompt_products(int64_t num_tokens) const override {
     return work_.PromptProducts(num_tokens);
   }
-  double MeasurePeakProducts() override { return s_.ops->MeasurePeakProducts(); }
+  double MeasurePeakProducts() override { return cpu_ ? cpu_->ops().MeasurePeakProducts() : 0; }
   std::vector<std::span<const uint8_t>> weight_memory() const override {
-    const HostBuffer& dense = s_.weights.dense_memory;
+    if (!s_.backend->memory().is_host()) return {};
+    const DeviceBuffer& dense = s_.weights.dense_memory;
     std::vector<std::span<const uint8_t>> memory = {{dense.data(), dense.size()}};
-    for (const HostBuffer& b : s_.weights.expert_memory) memory.push_back({b.data(), b.size()});
+    for (const DeviceBuffer& b : s_.weights.expert_memory) memory.push_back({b.data(), b.size()});
     return memory;
   }
   SamplingDefaults sampling_defaults() const override { return sampling_; }
@@ -131,6 +136,7 @@ class CpuEngine : public Engine {
   }
 
   EngineState s_;
+  CpuBackend* cpu_ = nullptr;  // the backend, where it is the CPU's
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatFormat> chat_format_;
   MemoryPlan memory_;
@@ -143,7 +149,7 @@ class CpuEngine : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> Engine::Open(const EngineOptions& options, const ProgressFn& progress) {
-  return std::make_unique<CpuEngine>(options, progress);
+  return std::make_unique<LocalEngine>(options, progress);
 }
 
 }  // namespace hillstar

@@ -15,6 +15,9 @@ namespace {
 constexpr uint64_t kMaxLogitBytes = uint64_t{8} << 30;
 // Rows of MTP logits that are computed at once.
 constexpr int64_t kMtpRows = 64;
+// Pages that are restored at once: enough for one transfer to be worth it, few beside the pages
+// themselves.
+constexpr size_t kRestoreBytes = size_t{32} << 20;
 
 }  // namespace
 
@@ -276,10 +279,25 @@ int64_t EngineSequence::AdoptPrefix(std::span<const int32_t> prompt) {
 
 void EngineSequence::CopyPage(int64_t i, std::span<uint8_t> out) const {
   CHECK(i >= 0 && i < num_pages());
-  const std::span<const uint8_t> latents = kv_.latent_bytes(i), keys = kv_.index_bytes(i);
-  CHECK(out.size() == latents.size() + keys.size());
-  std::ranges::copy(latents, out.begin());
-  std::ranges::copy(keys, out.begin() + std::ptrdiff_t(latents.size()));
+  kv_.ReadPage(i, out);
+}
+
+void EngineSequence::RestorePages(const ReadPageFn& read) {
+  const KvShape& shape = s_.kv->pool().shape();
+  const auto page_bytes = size_t(shape.page_bytes());
+  const auto latent_bytes = size_t(shape.latent_page_bytes());
+  const size_t batch_bytes = std::min(kRestoreBytes, s_.memory().fill_bytes());
+  const auto at_once = int64_t(std::max<size_t>(1, batch_bytes / page_bytes));
+  std::vector<uint8_t> packed;
+  for (int64_t first = 0; first < kv_.num_pages(); first += at_once) {
+    const int64_t count = std::min(at_once, kv_.num_pages() - first);
+    packed.assign(size_t(count) * page_bytes, 0);  // `read` may leave rows out
+    for (int64_t i = 0; i < count; ++i) {
+      const auto page = std::span(packed).subspan(size_t(i) * page_bytes, page_bytes);
+      read(first + i, page.first(latent_bytes), page.subspan(latent_bytes));
+    }
+    kv_.WritePages(first, packed);
+  }
 }
 
 void EngineSequence::Restore(std::span<const int32_t> ids, const ReadPageFn& read) {
@@ -288,9 +306,7 @@ void EngineSequence::Restore(std::span<const int32_t> ids, const ReadPageFn& rea
   CheckIds(ids);
   try {
     kv_.Prepare(0, int64_t(ids.size()));
-    for (int64_t i = 0; i < kv_.num_pages(); ++i) {
-      read(i, kv_.latent_bytes(i), kv_.index_bytes(i));
-    }
+    RestorePages(read);
   } catch (...) {
     Truncate(0);
     throw;

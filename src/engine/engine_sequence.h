@@ -33,6 +33,7 @@ class EngineSequence : public Sequence {
                    std::span<StepResult> results);
 
  private:
+  void RestorePages(const ReadPageFn& read);
   class SharedStep;
 
   // Errors: as Append's, before anything is computed.

@@ -7,23 +7,25 @@
 #include "engine/memory_plan.h"
 #include "kv/kv_cache.h"
 #include "model/forward.h"
-#include "ops/cpu_ops.h"
+#include "ops/backend.h"
 
 namespace hillstar {
 
 struct EngineState {
-  explicit EngineState(const EngineOptions& o) : options(o), budget(o.memory_limit) {}
+  explicit EngineState(const EngineOptions& o) : options(o) {}
 
   EngineOptions options;
-  MemoryBudget budget;
   ModelConfig config;
   EngineSizes sizes;
+  std::unique_ptr<Backend> backend;  // outlives what lies in its memory
   ModelWeights weights;
-  std::unique_ptr<CpuOps> ops;
   std::unique_ptr<ForwardPass> forward;
   std::unique_ptr<KvCache> kv;
   std::vector<float> logits;
   ResidualTap tap;
+
+  DeviceMemory& memory() { return backend->memory(); }
+  Ops& ops() { return backend->ops(); }
 
   // Makes room for n logits; of a large request nothing stays allocated behind the next.
   float* ResizeLogits(size_t n);

@@ -14,6 +14,7 @@
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
 #include "model/config.h"
+#include "ops/backend.h"
 #include "tokenizer/chat_format.h"
 #include "tokenizer/tokenizer.h"
 
@@ -220,6 +221,7 @@ class FakeEngine : public Engine {
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   const ChatFormat& chat_format() const override { return chat_format_; }
   int64_t context_tokens() const override { return context_tokens_; }
+  const DeviceInfo& device() const override { return device_; }
   int num_threads() const override { return 1; }
   std::string_view simd_level() const override { return "fake"; }
   std::string_view weight_summary() const override { return "none"; }
@@ -249,6 +251,7 @@ class FakeEngine : public Engine {
   ResidualTap tap_;
   KvShape kv_shape_;
   std::string identity_ = std::string(64, '0');
+  DeviceInfo device_{"cpu", "CPU", ""};
   std::vector<std::vector<float>> step_logits_;
 };
 

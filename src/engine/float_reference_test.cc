@@ -7,6 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "device/host_device.h"
 #include "engine/memory_plan.h"
 #include "formats/container_test_files.h"
 #include "hillstar/engine.h"
@@ -108,17 +109,17 @@ struct TinyModelFiles {
 Comparison CompareTiny(const Changes& changes, float shrink = 1) {
   const TinyModelFiles files(changes, shrink);
   const ModelConfig& config = files.source->config();
-  MemoryBudget budget;
-  const ModelWeights weights = LoadWeights(*files.source, budget, 1, {});
+  HostMemory memory;
+  const ModelWeights weights = LoadWeights(*files.source, memory, 1, {});
   const std::vector<int32_t> ids = TinyIds(config.vocab_size);
 
   const KvShape shape = KvShapeOf(*files.source, KvFormat::kQ15);
-  CpuOps ops(ChooseKernels("auto"), 1, budget);
+  CpuOps ops(ChooseKernels("auto"), 1, memory.budget());
   EngineSizes sizes;
   sizes.context_tokens = sizes.step_tokens = kTinyTokens;
   ops.Prepare(OpsLimits(config, shape, sizes));
   ForwardPass forward(config, weights, ops, {kTinyTokens, kTinyTokens, shape.row, shape.index});
-  KvCache cache(shape, budget, KvShape::PagesOf(kTinyTokens), 0);
+  KvCache cache(shape, memory, KvShape::PagesOf(kTinyTokens), 0);
   SequenceKv kv(cache);
   StepSequence step{.kv = &kv};
   kv.Prepare(0, kTinyTokens);

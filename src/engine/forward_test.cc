@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "device/host_device.h"
 #include "engine/memory_plan.h"
 #include "formats/container_test_files.h"
 #include "model/forward.h"
@@ -39,7 +40,7 @@ class ForwardTest : public testing::Test {
     const auto source = ModelSource::Open(folder.string(), "w15", true);
     config_ = source->config();
     shape_ = KvShapeOf(*source, format);
-    weights_ = LoadWeights(*source, budget_, 1, {});
+    weights_ = LoadWeights(*source, memory_, 1, {});
     sequences_.clear();
     for (int q = 0; q < 3; ++q) {
       sequences_.emplace_back();
@@ -62,9 +63,9 @@ class ForwardTest : public testing::Test {
   struct Run {
     Run(const ForwardTest& test, const CpuKernels& kernels, int threads, int64_t max_tokens,
         int64_t context = kLongest)
-        : ops(kernels, threads, budget),
+        : ops(kernels, threads, memory.budget()),
           shape(test.shape_),
-          pages(shape, budget, 64, 0),
+          pages(shape, memory, 64, 0),
           forward(Prepared(test, max_tokens, context), test.weights_, ops,
                   {max_tokens, context, shape.row, shape.index, test.mode_}) {}
 
@@ -72,7 +73,7 @@ class ForwardTest : public testing::Test {
       ops.Prepare(OpsLimits(test.config_, shape, test.SizesFor(max_tokens, context)));
       return test.config_;
     }
-    MemoryBudget budget;
+    HostMemory memory;
     CpuOps ops;
     KvShape shape;
     KvCache pages;
@@ -165,7 +166,7 @@ class ForwardTest : public testing::Test {
 
   TempFolder temp_;
   int num_models_ = 0;
-  MemoryBudget budget_;
+  HostMemory memory_;
   ModelConfig config_;
   KvShape shape_;
   ModelWeights weights_;
@@ -489,10 +490,10 @@ TEST_F(ForwardTest, EveryModeStoresTheSameRows) {
       tokens.push_back({sequences_[0][size_t(i)], i, &part.step});
     }
     run.forward.Run(tokens, 0, {});
-    const std::span<const uint8_t> latents = part.kv.latent_bytes(0), keys = part.kv.index_bytes(0);
+    pages.emplace_back(size_t(shape_.page_bytes()));
+    part.kv.ReadPage(0, pages.back());
+    const auto keys = std::span(pages.back()).subspan(size_t(shape_.latent_page_bytes()));
     EXPECT_GT(std::ranges::count_if(keys, [](uint8_t b) { return b != 0; }), 0);
-    pages.emplace_back(latents.begin(), latents.end());
-    pages.back().insert(pages.back().end(), keys.begin(), keys.end());
     EXPECT_EQ(pages.back(), pages.front()) << int(mode);
   }
 }
@@ -527,7 +528,7 @@ TEST_F(ForwardTest, TakesTheWorkspaceThatThePlanSays) {
         WorkspaceBytes(config_, kTokens, context, mode_) +
         CpuOps::PreparedBytes(OpsLimits(config_, shape_, SizesFor(kTokens, context)), 2) +
         RopeTable::Bytes(config_.qk_rope_dim, context);
-    const uint64_t used = run.budget.used(MemoryTag::kWorkspace);
+    const uint64_t used = run.memory.budget().used(MemoryTag::kWorkspace);
     EXPECT_GE(used, planned);
     EXPECT_LT(used - planned, uint64_t{64} * 64);  // less than 64 bytes of alignment an array
   };

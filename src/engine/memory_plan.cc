@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/cpu_topology.h"
-#include "kv/page_pool.h"
 #include "model/rope_table.h"
 #include "model/workspace.h"
 #include "ops/cpu_ops.h"
@@ -29,6 +28,15 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
                     options.context_tokens, config.max_positions));
   }
   return options.context_tokens;
+}
+
+// What Ops::Prepare takes.
+uint64_t ScratchBytes(const Ops::Limits& limits, const EngineSizes& sizes, DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::kCpu: return CpuOps::PreparedBytes(limits, sizes.num_threads);
+    case DeviceKind::kGpu: return 0;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -111,17 +119,17 @@ int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
   return pages;
 }
 
-MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
+MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind) {
   const ModelConfig& c = source.config();
   const KvShape shape = KvShapeOf(source, sizes.kv_format);
   const int64_t pages = NumPages(shape, sizes);
   MemoryPlan plan;
   plan.dense_weights = source.table().dense_bytes();
   plan.experts = source.table().expert_bytes();
-  plan.latent_kv = PagePool::LatentBytes(shape, pages, pages);
-  plan.index_keys = PagePool::IndexBytes(shape, pages, pages);
+  plan.latent_kv = uint64_t(pages * shape.latent_page_bytes());
+  plan.index_keys = uint64_t(pages * shape.index_page_bytes());
   plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.attention) +
-                   CpuOps::PreparedBytes(OpsLimits(c, shape, sizes), sizes.num_threads) +
+                   ScratchBytes(OpsLimits(c, shape, sizes), sizes, kind) +
                    RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
                    uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
@@ -130,23 +138,28 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes) {
 
 MemoryPlan PredictMemory(const EngineOptions& options) {
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
-  return PlanMemory(*source, ResolveSizes(options, source->config()));
+  const auto kind = options.device.starts_with("cuda") ? DeviceKind::kGpu : DeviceKind::kCpu;
+  return PlanMemory(*source, ResolveSizes(options, source->config()), kind);
 }
 
-void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available) {
-  if (plan.total() <= available) return;
+void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available,
+               std::string_view device) {
+  const bool is_cpu = device == "cpu";
+  const uint64_t total = is_cpu ? plan.total() : plan.on_device();
+  if (total <= available) return;
   const auto gb = [](uint64_t bytes) { return double(bytes) / 1e9; };
-  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = plan.total() - kv;
+  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = total - kv;
   // Pages were asked for by themselves, or for more tokens than a context has.
   const bool has_context_only = sizes.kv_bytes == 0 && sizes.kv_tokens <= sizes.context_tokens;
   std::string text = fmt::format(
-      "{:.2f} GB of memory are available, and the model needs {:.2f}: {:.2f} for weights, {:.2f} "
+      "{:.2f} GB of memory{} are available, and the model needs {:.2f}: {:.2f} for weights, {:.2f} "
       "for {}, {:.2f} for the rest",
-      gb(available), gb(plan.total()), gb(plan.dense_weights + plan.experts), gb(kv),
+      gb(available), is_cpu ? "" : fmt::format(" on {}", device), gb(total),
+      gb(plan.dense_weights + plan.experts), gb(kv),
       has_context_only     ? fmt::format("a context of {} tokens", sizes.context_tokens)
       : sizes.kv_bytes > 0 ? fmt::format("pages (--kv-memory {})", sizes.kv_bytes / 1'000'000)
                            : fmt::format("the {} tokens of all sequences at once", sizes.kv_tokens),
-      gb(plan.workspace + plan.program));
+      gb(total - kv - plan.dense_weights - plan.experts));
   if (!has_context_only && available > rest) {
     text += fmt::format("; {} MB of pages fit (--kv-memory)", (available - rest) / 1'000'000);
     throw Error(ErrorCode::kBudget, text);

@@ -1,6 +1,8 @@
 // What a model will take of memory, computed from headers alone.
 #pragma once
 
+#include <string_view>
+
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
 #include "model/attention_mode.h"
@@ -30,19 +32,22 @@ EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config
 // Which rows the model's sequences hold.
 KvShape KvShapeOf(const ModelSource& source, KvFormat format);
 
-// What the operations of a CPU are asked for by a model.
+// What the operations are asked for by a model.
 Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const EngineSizes& sizes);
 
 // Pages of the KV cache. Errors: kUsage where kv_bytes do not hold a context, or kv_tokens.
 int64_t NumPages(const KvShape& shape, const EngineSizes& sizes);
 
-MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes);
+enum class DeviceKind { kCpu, kGpu };
+MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind);
 
-// Opens the model's headers only. Errors: as ModelSource::Open and ResolveSizes.
+// Opens the model's headers only. Of a GPU where options.device is one, else of the CPU. Errors: as
+// ModelSource::Open and ResolveSizes.
 MemoryPlan PredictMemory(const EngineOptions& options);
 
-// Errors: kBudget with the plan's parts and what would fit, if the plan asks for more than
-// `available` bytes.
-void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available);
+// Errors: kBudget with the plan's parts and what would fit, if the plan asks for more than the
+// `available` bytes of a device: of the CPU all of it, of a GPU what is to lie there.
+void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available,
+               std::string_view device = "cpu");
 
 }  // namespace hillstar

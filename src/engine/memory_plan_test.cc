@@ -47,6 +47,37 @@ TEST(CheckFits, NamesThePartsAndAContextThatFits) {
   ends_with(3'000'000'000, "; the weights alone do not fit");
 }
 
+// Of a GPU's memory only what lies there is asked for.
+TEST(CheckFits, NamesTheDevice) {
+  MemoryPlan plan;
+  plan.dense_weights = 3'000'000'000;
+  plan.latent_kv = 4'000'000'000;
+  plan.workspace = 500'000'000;
+  plan.program = 9'000'000'000;
+  const EngineSizes sizes{8192, 512, 2};
+  EXPECT_NO_THROW(CheckFits(plan, sizes, 7'500'000'000, "cuda:1"));
+  try {
+    CheckFits(plan, sizes, 5'500'000'000, "cuda:1");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "5.50 GB of memory on cuda:1 are available, and the model needs 7.50: 3.00 for "
+              "weights, 4.00 for a context of 8192 tokens, 0.50 for the rest; a context of 4096 "
+              "tokens fits (--context)");
+  }
+}
+
+TEST(PredictMemory, OfAGpuHasNoScratchOfThreads) {
+  EngineOptions options = BuiltIn();
+  const MemoryPlan cpu = PredictMemory(options);
+  options.device = "cuda:0";
+  const MemoryPlan gpu = PredictMemory(options);
+  EXPECT_LT(gpu.workspace, cpu.workspace);
+  EXPECT_EQ(gpu.latent_kv, cpu.latent_kv);
+  options.num_threads = 8;
+  EXPECT_EQ(PredictMemory(options).workspace, gpu.workspace);
+}
+
 TEST(CheckFits, NamesWhatAskedForThePages) {
   MemoryPlan plan;
   plan.dense_weights = 3'000'000'000;

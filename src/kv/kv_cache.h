@@ -14,9 +14,9 @@ namespace hillstar {
 class KvCache {
  public:
   // `identity` stands for all that rows depend on besides the tokens: the model and the format.
-  // `budget` outlives the object. Takes no memory yet.
-  KvCache(const KvShape& shape, MemoryBudget& budget, int64_t max_pages, uint64_t identity)
-      : pool_(shape, budget, max_pages), index_(identity) {}
+  // `memory` outlives the object; none is taken yet.
+  KvCache(const KvShape& shape, DeviceMemory& memory, int64_t max_pages, uint64_t identity)
+      : pool_(shape, memory, max_pages), index_(identity) {}
 
   const PagePool& pool() const { return pool_; }
   const PrefixIndex& index() const { return index_; }

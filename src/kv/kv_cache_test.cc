@@ -8,6 +8,8 @@
 #include <memory>
 #include <random>
 
+#include "device/far_test_memory.h"
+#include "device/host_device.h"
 #include "hillstar/error.h"
 #include "kv/sequence_kv.h"
 
@@ -30,17 +32,25 @@ std::vector<int32_t> Text(int seed, int64_t n) {
   return ids;
 }
 
-class KvCacheTest : public testing::Test {
+// On the host's memory, and on one that the host cannot touch.
+enum class Where { kHost, kFar };
+
+std::unique_ptr<DeviceMemory> MakeMemory(Where where) {
+  if (where == Where::kHost) return std::make_unique<HostMemory>();
+  return std::make_unique<FarMemory>();
+}
+
+class KvCacheTest : public testing::TestWithParam<Where> {
  protected:
-  explicit KvCacheTest(int64_t max_pages = 16) : cache_(SmallShape(), budget_, max_pages, 7) {}
+  KvCacheTest() : memory_(MakeMemory(GetParam())), cache_(SmallShape(), *memory_, 16, 7) {}
 
   // "Computes" rows [first, ids.size()): each row of each layer begins with its token.
   void Compute(SequenceKv& kv, const std::vector<int32_t>& ids, int64_t first) {
     kv.Prepare(first, int64_t(ids.size()));
     for (int64_t layer = 0; layer < 3; ++layer) {
       for (size_t i = size_t(first); i < ids.size(); ++i) {
-        std::memcpy(kv.latents(layer).row(cache_.pool().shape().row, int64_t(i)), &ids[i],
-                    sizeof(int32_t));
+        const DeviceSpan row{kv.latents(layer).row(SmallShape().row, int64_t(i)), sizeof ids[i]};
+        memory_->Write({&row, 1}, reinterpret_cast<const uint8_t*>(&ids[i]));
       }
     }
     kv.Commit(ids);
@@ -49,52 +59,62 @@ class KvCacheTest : public testing::Test {
     for (int64_t layer = 0; layer < 3; ++layer) {
       for (int64_t i = 0; i < count; ++i) {
         int32_t id;
-        std::memcpy(&id, kv.latents(layer).row(cache_.pool().shape().row, i), sizeof id);
+        const DeviceSpan row{kv.latents(layer).row(SmallShape().row, i), sizeof id};
+        memory_->Read({&row, 1}, reinterpret_cast<uint8_t*>(&id));
         if (id != ids[size_t(i)]) return false;
       }
     }
     return true;
   }
 
-  MemoryBudget budget_;
+  uint64_t used_bytes() const { return memory_->budget().used(); }
+
+  std::unique_ptr<DeviceMemory> memory_;
   KvCache cache_;
 };
 
-TEST_F(KvCacheTest, MemoryEqualsTheFormula) {
+INSTANTIATE_TEST_SUITE_P(Memories, KvCacheTest, testing::Values(Where::kHost, Where::kFar),
+                         [](const auto& test) {
+                           return test.param == Where::kHost ? "Host" : "Far";
+                         });
+
+TEST_P(KvCacheTest, MemoryEqualsTheFormula) {
   // Two planes of 64 + 64 bytes, two scales, padding; 2 planes of 16 bytes and a scale.
   const KvShape shape = SmallShape();
   EXPECT_EQ(shape.row.row_bytes(), 272);
   EXPECT_EQ(shape.page_bytes(), 3 * 64 * 272 + 2 * 64 * 36);
-  EXPECT_EQ(budget_.used(), 0u);
+  EXPECT_EQ(used_bytes(), 0u);
   SequenceKv kv(cache_);
   for (int64_t n : {1, 63, 64, 65, 127, 128, 129, 300}) {
     kv.Prepare(0, n);
     EXPECT_EQ(kv.num_pages(), (n + 63) / 64);
-    EXPECT_EQ(budget_.used(), uint64_t(16 * shape.page_bytes())) << n;  // all fit one slab
+    EXPECT_EQ(used_bytes(), uint64_t(16 * shape.page_bytes())) << n;  // all fit one slab
   }
 }
 
-// Memory comes in slabs of 2 MB for latents and for index keys; the last slab ends with the pages.
+// Memory comes in slabs for latents and for index keys; the last slab ends with the pages.
 TEST(KvCacheMemory, SlabsGrowWithThePages) {
-  MemoryBudget budget;
+  constexpr size_t kSlab = 1'500'000;
+  FarMemory memory(kSlab);
+  const MemoryBudget& budget = memory.budget();
   KvShape shape = SmallShape();
   shape.row = {512, 64};
   const int64_t latents = 3 * 64 * 1168, keys = 2 * 64 * 36;
   ASSERT_EQ(shape.page_bytes(), latents + keys);
-  const int64_t per_slab = (2097152 + latents - 1) / latents;
-  KvCache cache(shape, budget, 25, 0);
+  const int64_t per_slab = (int64_t(kSlab) + latents - 1) / latents;
+  KvCache cache(shape, memory, 25, 0);
   SequenceKv kv(cache);
   for (int64_t pages : {int64_t{1}, per_slab, per_slab + 1, 2 * per_slab, int64_t{25}}) {
     kv.Prepare(0, 64 * pages);
     const int64_t taken = std::min<int64_t>(25, (pages + per_slab - 1) / per_slab * per_slab);
     EXPECT_EQ(budget.used(MemoryTag::kLatentKv), uint64_t(taken * latents)) << pages;
-    EXPECT_EQ(budget.used(MemoryTag::kLatentKv), PagePool::LatentBytes(shape, pages, 25));
+    EXPECT_EQ(budget.used(MemoryTag::kLatentKv), PagePool::LatentBytes(shape, pages, 25, kSlab));
     EXPECT_EQ(budget.used(MemoryTag::kIndexKeys), uint64_t(25 * keys));
-    EXPECT_EQ(budget.used(MemoryTag::kIndexKeys), PagePool::IndexBytes(shape, pages, 25));
+    EXPECT_EQ(budget.used(MemoryTag::kIndexKeys), PagePool::IndexBytes(shape, pages, 25, kSlab));
   }
 }
 
-TEST_F(KvCacheTest, GrowthMovesNothing) {
+TEST_P(KvCacheTest, GrowthMovesNothing) {
   SequenceKv kv(cache_, false);
   kv.Prepare(0, 64);
   const uint8_t* first = kv.latents(0).row(SmallShape().row, 0);
@@ -104,7 +124,7 @@ TEST_F(KvCacheTest, GrowthMovesNothing) {
             kv.latents(2).page(899) + 3 * SmallShape().row.row_bytes());
 }
 
-TEST_F(KvCacheTest, LayersAndIndexKeysLieApart) {
+TEST_P(KvCacheTest, LayersAndIndexKeysLieApart) {
   SequenceKv kv(cache_);
   kv.Prepare(0, 64);
   const KvShape shape = SmallShape();
@@ -112,7 +132,7 @@ TEST_F(KvCacheTest, LayersAndIndexKeysLieApart) {
   EXPECT_EQ(kv.index_keys(2).page(0) - kv.index_keys(0).page(0), shape.index.page_bytes());
 }
 
-TEST_F(KvCacheTest, AFullPageIsAdoptedFromARunningSequence) {
+TEST_P(KvCacheTest, AFullPageIsAdoptedFromARunningSequence) {
   const std::vector<int32_t> ids = Text(1, 200);
   SequenceKv first(cache_), second(cache_);
   Compute(first, ids, 0);
@@ -121,9 +141,9 @@ TEST_F(KvCacheTest, AFullPageIsAdoptedFromARunningSequence) {
   EXPECT_TRUE(Holds(second, ids, 192));
 }
 
-TEST_F(KvCacheTest, OnlyFullPagesAreOffered) {
+TEST_P(KvCacheTest, OnlyFullPagesAreOffered) {
   for (int64_t n : {63, 64, 65}) {
-    KvCache cache(SmallShape(), budget_, 16, 7);
+    KvCache cache(SmallShape(), *memory_, 16, 7);
     const std::vector<int32_t> ids = Text(1, n);
     {
       SequenceKv kv(cache);
@@ -135,7 +155,7 @@ TEST_F(KvCacheTest, OnlyFullPagesAreOffered) {
   }
 }
 
-TEST_F(KvCacheTest, PagesStayForOthersAndAreTheOldestToGo) {
+TEST_P(KvCacheTest, PagesStayForOthersAndAreTheOldestToGo) {
   for (int text = 1; text <= 8; ++text) {  // 8 texts of two pages fill the cache
     SequenceKv kv(cache_);
     Compute(kv, Text(text, 128), 0);
@@ -154,7 +174,7 @@ TEST_F(KvCacheTest, PagesStayForOthersAndAreTheOldestToGo) {
   EXPECT_EQ(probe.Adopt(Text(3, 128), 0), 128);
 }
 
-TEST_F(KvCacheTest, WhatIsHeldIsNeverEvicted) {
+TEST_P(KvCacheTest, WhatIsHeldIsNeverEvicted) {
   SequenceKv held(cache_);
   const std::vector<int32_t> ids = Text(1, 64 * 15);
   Compute(held, ids, 0);
@@ -171,7 +191,7 @@ TEST_F(KvCacheTest, WhatIsHeldIsNeverEvicted) {
   EXPECT_TRUE(Holds(held, ids, 64 * 15));
 }
 
-TEST_F(KvCacheTest, ASharedPageIsCopiedAtTheFirstDivergentToken) {
+TEST_P(KvCacheTest, ASharedPageIsCopiedAtTheFirstDivergentToken) {
   const std::vector<int32_t> ids = Text(1, 128);
   std::vector<int32_t> other = ids;
   for (size_t i = 100; i < other.size(); ++i) other[i] = -other[i];
@@ -198,7 +218,7 @@ TEST_F(KvCacheTest, ASharedPageIsCopiedAtTheFirstDivergentToken) {
   EXPECT_TRUE(Holds(probe, third, 128));
 }
 
-TEST_F(KvCacheTest, TwoWhoComputeTheSameShareAfterwards) {
+TEST_P(KvCacheTest, TwoWhoComputeTheSameShareAfterwards) {
   const std::vector<int32_t> ids = Text(1, 130);
   SequenceKv first(cache_), second(cache_);
   Compute(first, ids, 0);
@@ -208,7 +228,7 @@ TEST_F(KvCacheTest, TwoWhoComputeTheSameShareAfterwards) {
   EXPECT_NE(first.latents(0).page(128), second.latents(0).page(128));
 }
 
-TEST_F(KvCacheTest, ATruncatedTailIsNotSeenAgain) {
+TEST_P(KvCacheTest, ATruncatedTailIsNotSeenAgain) {
   SequenceKv kv(cache_);
   Compute(kv, Text(1, 500), 0);
   kv.Truncate(0);
@@ -219,7 +239,7 @@ TEST_F(KvCacheTest, ATruncatedTailIsNotSeenAgain) {
   EXPECT_TRUE(Holds(kv, ids, 10));
 }
 
-TEST_F(KvCacheTest, WhatTheSequenceHasStaysWhereTheIndexHasNoMore) {
+TEST_P(KvCacheTest, WhatTheSequenceHasStaysWhereTheIndexHasNoMore) {
   const std::vector<int32_t> ids = Text(1, 100);
   SequenceKv kv(cache_);
   Compute(kv, ids, 0);
@@ -228,7 +248,7 @@ TEST_F(KvCacheTest, WhatTheSequenceHasStaysWhereTheIndexHasNoMore) {
   EXPECT_EQ(cache_.pool().num_used(), 2);
 }
 
-TEST_F(KvCacheTest, APrivateSequenceNeitherOffersNorTakes) {
+TEST_P(KvCacheTest, APrivateSequenceNeitherOffersNorTakes) {
   const std::vector<int32_t> ids = Text(1, 128);
   SequenceKv secret(cache_, false), open(cache_);
   Compute(secret, ids, 0);
@@ -239,7 +259,7 @@ TEST_F(KvCacheTest, APrivateSequenceNeitherOffersNorTakes) {
   EXPECT_NE(secret.latents(0).page(0), open.latents(0).page(0));
 }
 
-TEST_F(KvCacheTest, AnAdoptedPageDoesNotEvictItselfForItsCopy) {
+TEST_P(KvCacheTest, AnAdoptedPageDoesNotEvictItselfForItsCopy) {
   const std::vector<int32_t> ids = Text(1, 64 * 16);
   {
     SequenceKv kv(cache_);
@@ -250,7 +270,7 @@ TEST_F(KvCacheTest, AnAdoptedPageDoesNotEvictItselfForItsCopy) {
   EXPECT_TRUE(Holds(kv, ids, 64 * 15));
 }
 
-TEST_F(KvCacheTest, WhereNoPageIsLeftForACopyAPageIsWrittenByItsOnlyHolder) {
+TEST_P(KvCacheTest, WhereNoPageIsLeftForACopyAPageIsWrittenByItsOnlyHolder) {
   const std::vector<int32_t> ids = Text(1, 64 * 16);
   SequenceKv kv(cache_);
   Compute(kv, ids, 0);
@@ -272,11 +292,11 @@ TEST(KvCacheMemory, PagesThatTheSystemHasNoMemoryForAreNoPages) {
   const KvShape shape = SmallShape();
   // Slabs of 2 MB: of the planned pages of some 15 KB there are the first slab's.
   const int64_t planned = 1000;
-  MemoryBudget unlimited;
+  HostMemory unlimited;
   KvCache whole(shape, unlimited, planned, 0);
   (void)whole.Take();
-  MemoryBudget budget(unlimited.used() + 100);
-  KvCache cache(shape, budget, planned, 0);
+  HostMemory memory(unlimited.budget().used() + 100);
+  KvCache cache(shape, memory, planned, 0);
   std::vector<int32_t> ids = Text(1, 100);
   std::vector<std::unique_ptr<SequenceKv>> live;
   EXPECT_THROW(
@@ -297,9 +317,99 @@ TEST(KvCacheMemory, PagesThatTheSystemHasNoMemoryForAreNoPages) {
   EXPECT_EQ(cache.num_available(), 0);
 }
 
+// Bytes of a page of rows that differ everywhere.
+std::vector<uint8_t> SomePages(int64_t num_pages, uint8_t seed) {
+  std::vector<uint8_t> bytes(size_t(num_pages * SmallShape().page_bytes()));
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(seed + i * 31 + (i >> 8));
+  return bytes;
+}
+
+std::vector<uint8_t> PageOf(const SequenceKv& kv, int64_t i) {
+  std::vector<uint8_t> page(size_t(SmallShape().page_bytes()));
+  kv.ReadPage(i, page);
+  return page;
+}
+
+TEST_P(KvCacheTest, PagesComeBackAsTheyWereWritten) {
+  const auto page_bytes = size_t(SmallShape().page_bytes());
+  const std::vector<uint8_t> bytes = SomePages(4, 3);
+  SequenceKv kv(cache_);
+  kv.Prepare(0, 5 * 64);
+  kv.WritePages(0, std::span(bytes).first(3 * page_bytes));
+  kv.WritePages(4, std::span(bytes).subspan(3 * page_bytes));
+  const auto* far = dynamic_cast<FarMemory*>(memory_.get());
+  EXPECT_EQ(far ? far->num_writes : 2, 2);
+  for (const int64_t page : {0, 1, 2, 4}) {
+    const auto want =
+        bytes.begin() + std::ptrdiff_t(size_t(std::min<int64_t>(page, 3)) * page_bytes);
+    EXPECT_TRUE(std::ranges::equal(PageOf(kv, page), std::span(want, page_bytes))) << page;
+  }
+  EXPECT_EQ(PageOf(kv, 3), std::vector<uint8_t>(page_bytes, 0));
+}
+
+// What a sequence adopts of the inside of a page is a copy of all layers' rows and index keys.
+TEST_P(KvCacheTest, ACopyInsideAPageHasAllOfItsRows) {
+  const std::vector<int32_t> ids = Text(1, 128);
+  const std::vector<uint8_t> bytes = SomePages(2, 5);
+  const auto page_bytes = size_t(SmallShape().page_bytes());
+  SequenceKv first(cache_), second(cache_);
+  first.Prepare(0, 128);
+  first.WritePages(0, bytes);
+  first.Commit(ids);
+  std::vector<int32_t> other = ids;
+  other.back() = -1;
+  EXPECT_EQ(second.Adopt(other, 0), 127);
+  EXPECT_EQ(second.pages()[0], first.pages()[0]);
+  EXPECT_NE(second.pages()[1], first.pages()[1]);
+  EXPECT_TRUE(std::ranges::equal(PageOf(second, 1), std::span(bytes).subspan(page_bytes)));
+}
+
+TEST_P(KvCacheTest, PagesAreNamedByTheirAddresses) {
+  SequenceKv kv(cache_);
+  kv.Prepare(0, 200);
+  ASSERT_EQ(kv.pages().size(), 4u);
+  const PagePool& pool = cache_.pool();
+  for (int64_t i = 0; i < 4; ++i) {
+    const auto page = size_t(kv.pages()[size_t(i)]);
+    EXPECT_EQ(pool.latent_memory()[page], kv.latents(0).page(i * 64));
+    EXPECT_EQ(pool.index_memory()[page], kv.index_keys(0).page(i * 64));
+  }
+}
+
+TEST_P(KvCacheTest, EveryListOfPagesHasAVersionOfItsOwn) {
+  const std::vector<int32_t> ids = Text(1, 200);
+  SequenceKv first(cache_), second(cache_);
+  std::vector<uint64_t> seen = {first.version()};
+  const auto expect_new = [&](const SequenceKv& kv) {
+    EXPECT_EQ(std::ranges::count(seen, kv.version()), 0);
+    seen.push_back(kv.version());
+  };
+  const auto expect_same = [&](const SequenceKv& kv) { EXPECT_EQ(kv.version(), seen.back()); };
+  expect_new(second);
+  Compute(first, ids, 0);
+  expect_new(first);
+  first.Prepare(200, 230);  // in the last page
+  first.Truncate(193);
+  expect_same(first);
+  Compute(second, ids, 0);  // three of its pages become the first one's
+  expect_new(second);
+  second.Truncate(128);
+  expect_new(second);
+  second.Truncate(100);
+  expect_same(second);
+  second.Prepare(100, 101);  // a copy of a shared page
+  expect_new(second);
+  second.Truncate(0);
+  expect_new(second);
+  second.Truncate(0);
+  expect_same(second);
+  EXPECT_EQ(second.Adopt(std::span(ids).first(100), 0), 100);
+  expect_new(second);
+}
+
 // Sequences that grow, diverge, go back and end at random, over texts with common beginnings, in a
 // cache that is always short of pages. Every sequence must always hold its own rows.
-TEST_F(KvCacheTest, ManySequencesAtRandom) {
+TEST_P(KvCacheTest, ManySequencesAtRandom) {
   std::mt19937 random(3);
   const auto below = [&](int64_t n) { return int64_t(random() % uint64_t(n)); };
   struct Live {
@@ -346,24 +456,24 @@ TEST_F(KvCacheTest, ManySequencesAtRandom) {
   EXPECT_GT(adopted, 1000);
   live.clear();
   EXPECT_EQ(cache_.num_available(), cache_.pool().max_pages());
-  EXPECT_EQ(budget_.used(), uint64_t(cache_.pool().max_pages() * SmallShape().page_bytes()));
+  EXPECT_EQ(used_bytes(), uint64_t(cache_.pool().max_pages() * SmallShape().page_bytes()));
 }
 
 // 512 sequences of mixed lengths fit the pages of the sum of their lengths, each rounded up.
 TEST(KvCacheBudget, FiveHundredAndTwelveSequences) {
-  MemoryBudget budget;
+  HostMemory memory;
   const KvShape shape = SmallShape();
   int64_t pages = 0;
   const auto length = [](int64_t i) { return 1 + (i * 37) % 700; };
   for (int64_t i = 0; i < 512; ++i) pages += KvShape::PagesOf(length(i));
-  KvCache cache(shape, budget, pages, 0);
+  KvCache cache(shape, memory, pages, 0);
   std::vector<std::unique_ptr<SequenceKv>> sequences;
   for (int64_t i = 0; i < 512; ++i) {
     sequences.push_back(std::make_unique<SequenceKv>(cache));
     sequences.back()->Prepare(0, length(i));
   }
   EXPECT_EQ(cache.num_available(), 0);
-  EXPECT_EQ(budget.used(), uint64_t(pages * shape.page_bytes()));
+  EXPECT_EQ(memory.budget().used(), uint64_t(pages * shape.page_bytes()));
   EXPECT_THROW(SequenceKv(cache).Prepare(0, 1), Error);
   sequences.clear();
   EXPECT_EQ(cache.num_available(), pages);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/check.h"
 #include "core/log.h"
@@ -13,32 +12,32 @@ namespace hillstar {
 
 namespace {
 
-constexpr int64_t kSlabBytes = int64_t{2} << 20;
-
-int64_t PagesPerSlab(int64_t page_bytes, int64_t max_pages) {
+int64_t PagesPerSlab(int64_t page_bytes, int64_t max_pages, size_t slab_bytes) {
   if (page_bytes == 0) return max_pages;
-  return std::min(CeilDiv(kSlabBytes, page_bytes), max_pages);
+  return std::min(CeilDiv(int64_t(slab_bytes), page_bytes), max_pages);
 }
 
 // Of num_pages pages in whole slabs, the last of which ends at max_pages.
-int64_t SlabBytes(int64_t page_bytes, int64_t num_pages, int64_t max_pages) {
-  const int64_t whole = RoundUp(num_pages, PagesPerSlab(page_bytes, max_pages));
+int64_t BytesInSlabs(int64_t page_bytes, int64_t num_pages, int64_t max_pages, size_t slab_bytes) {
+  const int64_t whole = RoundUp(num_pages, PagesPerSlab(page_bytes, max_pages, slab_bytes));
   return std::min(whole, max_pages) * page_bytes;
 }
 
 }  // namespace
 
-uint64_t PagePool::LatentBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages) {
-  return uint64_t(SlabBytes(shape.latent_page_bytes(), num_pages, max_pages));
+uint64_t PagePool::LatentBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages,
+                               size_t slab_bytes) {
+  return uint64_t(BytesInSlabs(shape.latent_page_bytes(), num_pages, max_pages, slab_bytes));
 }
 
-uint64_t PagePool::IndexBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages) {
-  return uint64_t(SlabBytes(shape.index_page_bytes(), num_pages, max_pages));
+uint64_t PagePool::IndexBytes(const KvShape& shape, int64_t num_pages, int64_t max_pages,
+                              size_t slab_bytes) {
+  return uint64_t(BytesInSlabs(shape.index_page_bytes(), num_pages, max_pages, slab_bytes));
 }
 
-PagePool::PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages)
+PagePool::PagePool(const KvShape& shape, DeviceMemory& memory, int64_t max_pages)
     : shape_(shape),
-      budget_(budget),
+      memory_(memory),
       planned_pages_(max_pages),
       max_pages_(max_pages),
       references_(size_t(max_pages)) {
@@ -53,9 +52,9 @@ PagePool::PagePool(const KvShape& shape, MemoryBudget& budget, int64_t max_pages
 }
 
 void PagePool::AddSlab(MemoryTag tag, int64_t page_bytes, std::vector<uint8_t*>* memory) {
-  const int64_t num_pages =
-      std::min(PagesPerSlab(page_bytes, planned_pages_), planned_pages_ - int64_t(memory->size()));
-  slabs_.emplace_back(budget_, tag, size_t(num_pages * page_bytes));
+  const int64_t num_pages = std::min(PagesPerSlab(page_bytes, planned_pages_, memory_.slab_bytes()),
+                                     planned_pages_ - int64_t(memory->size()));
+  slabs_.push_back(memory_.Alloc(tag, size_t(num_pages * page_bytes)));
   for (int64_t i = 0; i < num_pages; ++i) {
     memory->push_back(slabs_.back().data() + i * page_bytes);
   }
@@ -106,8 +105,9 @@ void PagePool::Release(PageId page) {
 
 void PagePool::CopyPage(PageId from, PageId to) {
   CHECK(references_[size_t(to)] == 1);
-  std::memcpy(latent_bytes(to).data(), latent_bytes(from).data(), latent_bytes(to).size());
-  std::memcpy(index_bytes(to).data(), index_bytes(from).data(), index_bytes(to).size());
+  const DeviceSpan latents = latent_bytes(to), keys = index_bytes(to);
+  memory_.Copy(latents.data, latent_bytes(from).data, latents.size);
+  if (keys.size > 0) memory_.Copy(keys.data, index_bytes(from).data, keys.size);
 }
 
 }  // namespace hillstar

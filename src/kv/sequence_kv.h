@@ -20,6 +20,10 @@ class SequenceKv {
   SequenceKv& operator=(const SequenceKv&) = delete;
 
   int64_t num_pages() const { return int64_t(pages_.size()); }
+  std::span<const PageId> pages() const { return pages_; }
+  // Changes whenever pages() does. Two lists that differ never have one version, whichever
+  // sequences of the process they belong to.
+  uint64_t version() const { return version_; }
   // Pages that other sequences hold too.
   int64_t num_shared() const;
 
@@ -45,19 +49,19 @@ class SequenceKv {
   PageTable index_keys(int64_t layer) const {
     return cache_.pool().index_keys(pages_.data(), layer);
   }
-  // Page i's rows of all layers, for saving, or after Prepare for restoring.
-  std::span<uint8_t> latent_bytes(int64_t i) const {
-    return cache_.pool().latent_bytes(pages_[size_t(i)]);
-  }
-  std::span<uint8_t> index_bytes(int64_t i) const {
-    return cache_.pool().index_bytes(pages_[size_t(i)]);
-  }
+  // Page i's rows of all layers, latents then index keys: page_bytes() of the shape.
+  void ReadPage(int64_t i, std::span<uint8_t> out) const;
+  // Replaces the rows of pages `first` and later, whose bytes as ReadPage gives them lie one page
+  // behind the other. REQUIRES Prepare for these pages.
+  void WritePages(int64_t first, std::span<const uint8_t> packed);
 
  private:
+  static uint64_t NewVersion();
+
   KvCache& cache_;
   const bool shares_;
   std::vector<PageId> pages_;
-  uint64_t version_ = 0;
+  uint64_t version_ = NewVersion();
   std::vector<PrefixIndex::NodeId> nodes_;  // of the first pages, which are in the index
 };
 

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "core/check.h"
-#include "device/host_memory.h"
+#include "device/host_device.h"
 #include "model/float_pass.h"
 
 namespace hillstar {
@@ -48,8 +48,8 @@ std::unique_ptr<FloatReference> FloatReference::Load(const ModelSource& source, 
                                                      int num_threads, AttentionMode attention,
                                                      const ProgressFn& progress) {
   CheckFits(source, num_tokens);
-  MemoryBudget budget;
-  const ModelWeights weights = LoadWeights(source, budget, num_threads, progress);
+  HostMemory memory;
+  const ModelWeights weights = LoadWeights(source, memory, num_threads, progress);
   ModelConfig config = source.config();
   // Everything is among the best of so many.
   if (!Selects(attention)) config.index_topk = std::numeric_limits<int64_t>::max() / 2;

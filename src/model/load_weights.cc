@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <condition_variable>
+#include <cstring>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -13,6 +15,10 @@ namespace {
 // Expert images of one read: several megabytes keep a drive's queue full, and a layer is still cut
 // into enough pieces for every thread.
 constexpr size_t kReadBytes = size_t{32} << 20;
+
+// Tensors too large for a device's memory to be filled at once wait on the host: so many bytes of
+// them, or one that is larger.
+constexpr size_t kStagedBytes = size_t{512} << 20;
 
 // Runs jobs that may throw on a pool; the first error is thrown when all have ended.
 class Jobs {
@@ -40,11 +46,63 @@ class Jobs {
   std::atomic<bool> failed_{false};
 };
 
+// Fills a device's memory by pieces of any size. Any threads.
+class Filler {
+ public:
+  explicit Filler(DeviceMemory& memory) : memory_(memory) {}
+
+  using FillFn = std::function<void(uint8_t* host)>;
+  // `fill` writes num_bytes. Errors: its own; kBudget.
+  void Fill(uint8_t* to, size_t num_bytes, const FillFn& fill) {
+    if (num_bytes <= memory_.fill_bytes()) {
+      memory_.Fill(to, num_bytes, fill);
+      return;
+    }
+    const Place place(*this, num_bytes);
+    const HostBuffer whole(budget_, MemoryTag::kWorkspace, num_bytes);
+    fill(whole.data());
+    for (size_t at = 0; at < num_bytes; at += memory_.fill_bytes()) {
+      const size_t n = std::min(memory_.fill_bytes(), num_bytes - at);
+      memory_.Fill(to + at, n, [&](uint8_t* host) { std::memcpy(host, whole.data() + at, n); });
+    }
+  }
+
+ private:
+  // Some bytes of those that may be staged; waits for them.
+  class Place {
+   public:
+    Place(Filler& filler, size_t num_bytes) : filler_(filler), num_bytes_(num_bytes) {
+      std::unique_lock lock(filler_.mutex_);
+      filler_.freed_.wait(lock, [&] {
+        return filler_.staged_ == 0 || filler_.staged_ + num_bytes <= kStagedBytes;
+      });
+      filler_.staged_ += num_bytes;
+    }
+    ~Place() {
+      std::lock_guard lock(filler_.mutex_);
+      filler_.staged_ -= num_bytes_;
+      filler_.freed_.notify_all();
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+
+   private:
+    Filler& filler_;
+    const size_t num_bytes_;
+  };
+
+  DeviceMemory& memory_;
+  MemoryBudget budget_;  // of the host
+  std::mutex mutex_;
+  std::condition_variable freed_;
+  size_t staged_ = 0;
+};
+
 class Loader {
  public:
-  Loader(const ModelSource& source, MemoryBudget& budget, int num_threads,
+  Loader(const ModelSource& source, DeviceMemory& memory, int num_threads,
          const ProgressFn& progress)
-      : source_(source), budget_(budget), jobs_(num_threads), progress_(progress) {
+      : source_(source), memory_(memory), filler_(memory), jobs_(num_threads), progress_(progress) {
     total_ = source.table().dense_bytes() + source.table().expert_bytes();
   }
 
@@ -59,8 +117,7 @@ class Loader {
  private:
   void LoadDense() {
     const std::vector<TensorSpec>& specs = source_.table().dense;
-    weights_.dense_memory =
-        HostBuffer(budget_, MemoryTag::kDenseWeights, source_.table().dense_bytes());
+    weights_.dense_memory = memory_.Alloc(MemoryTag::kDenseWeights, source_.table().dense_bytes());
     uint8_t* at = weights_.dense_memory.data();
     std::vector<uint8_t*> places;
     for (const TensorSpec& spec : specs) {
@@ -69,7 +126,8 @@ class Loader {
       at += WholePages(spec.num_bytes());
     }
     const auto load = [&](size_t i, const ParallelFor& parallel) {
-      source_.LoadTensor(specs[i], parallel, places[i]);
+      filler_.Fill(places[i], specs[i].num_bytes(),
+                   [&](uint8_t* host) { source_.LoadTensor(specs[i], parallel, host); });
       Report(WholePages(specs[i].num_bytes()));
     };
     if (source_.is_container()) {  // read side by side; else packed one after another, in parallel
@@ -84,11 +142,14 @@ class Loader {
 
   void LoadLayerExperts(const ExpertLayerSpec& layer) {
     const size_t image = ExpertImageBytes(layer.shape);
-    HostBuffer memory(budget_, MemoryTag::kExperts, image * size_t(layer.num_experts));
-    const int64_t at_once = std::max<int64_t>(1, int64_t(kReadBytes / image));
+    DeviceBuffer memory = memory_.Alloc(MemoryTag::kExperts, image * size_t(layer.num_experts));
+    const size_t piece = std::min(kReadBytes, memory_.fill_bytes());
+    const int64_t at_once = std::max<int64_t>(1, int64_t(piece / image));
     jobs_.Run((layer.num_experts + at_once - 1) / at_once, [&](int64_t i) {
       const int64_t first = i * at_once, count = std::min(at_once, layer.num_experts - first);
-      source_.LoadExperts(layer, first, count, memory.data() + size_t(first) * image);
+      uint8_t* to = memory.data() + size_t(first) * image;
+      filler_.Fill(to, image * size_t(count),
+                   [&](uint8_t* host) { source_.LoadExperts(layer, first, count, host); });
       Report(image * size_t(count));
     });
     weights_.expert_memory.push_back(std::move(memory));
@@ -101,7 +162,8 @@ class Loader {
   }
 
   const ModelSource& source_;
-  MemoryBudget& budget_;
+  DeviceMemory& memory_;
+  Filler filler_;
   Jobs jobs_;
   ProgressFn progress_;
   std::mutex progress_mutex_;
@@ -210,9 +272,9 @@ WeightView AttentionWeights::Head(const WeightView& all, int64_t h, int64_t rows
   return view;
 }
 
-ModelWeights LoadWeights(const ModelSource& source, MemoryBudget& budget, int num_threads,
+ModelWeights LoadWeights(const ModelSource& source, DeviceMemory& memory, int num_threads,
                          const ProgressFn& progress) {
-  Loader loader(source, budget, num_threads, progress);
+  Loader loader(source, memory, num_threads, progress);
   ModelWeights weights = loader.Load();
   Binder(loader.views(), source, &weights).Bind();
   return weights;

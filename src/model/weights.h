@@ -1,4 +1,5 @@
-// A model's weights in memory: views by role, and their owner. Immutable once loaded; any thread.
+// A model's weights in a device's memory: views by role, and their owner. The views' addresses are
+// the device's. Immutable once loaded; any thread.
 #pragma once
 
 #include <memory>
@@ -6,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "device/host_memory.h"
+#include "device/device_memory.h"
 #include "hillstar/engine.h"
 #include "model/config.h"
 #include "model/tensor_table.h"
@@ -73,8 +74,8 @@ struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::optional<MtpWeights> mtp;
   // What the views point into.
-  HostBuffer dense_memory;
-  std::vector<HostBuffer> expert_memory;  // one a MoE layer
+  DeviceBuffer dense_memory;
+  std::vector<DeviceBuffer> expert_memory;  // one a MoE layer
 };
 
 // Text files that came with a model; empty where missing.
@@ -108,9 +109,10 @@ class ModelSource {
                            uint8_t* out) const = 0;
 };
 
-// Loads everything: reads of several threads at once, progress in bytes.
+// Loads everything: reads of several threads at once, progress in bytes. `memory` outlives the
+// weights. Where it is not the host's, the host holds some pieces at a time, or one tensor.
 // Errors: as the source's reads; kBudget. Nothing stays allocated after an error.
-ModelWeights LoadWeights(const ModelSource& source, MemoryBudget& budget, int num_threads,
+ModelWeights LoadWeights(const ModelSource& source, DeviceMemory& memory, int num_threads,
                          const ProgressFn& progress);
 
 // "experts w4, rest w8".

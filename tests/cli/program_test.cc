@@ -161,7 +161,7 @@ TEST_F(Program, TheLogSaysWhatIsLoaded) {
   EXPECT_EQ(Run(run).err, "");
   const std::string info = Run(run + " --log-level info").err;
   for (const std::string& part : {model_ + " is loaded in ", std::string("Hillstar container"),
-                                  std::string("1 thread, simd "), std::string("64 tokens")}) {
+                                  std::string("cpu, 1 thread, "), std::string("64 tokens")}) {
     EXPECT_NE(info.find(part), std::string::npos) << part << " is not in " << info;
   }
   EXPECT_GT(Run(run + " --log-level debug").err.size(), info.size());
