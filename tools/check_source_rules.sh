@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Rules that a search can check: no environment variables; file descriptors are opened in
-# formats/, experts/ and kv/ only; no OpenMP; CUDA headers in src/device/cuda, .cu files and files that have cuda in their name only.
+# formats/, experts/ and kv/ only; no OpenMP; CUDA headers in src/device/cuda, .cu files and files that
+# have cuda in their name only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 failed=0

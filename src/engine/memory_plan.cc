@@ -8,6 +8,7 @@
 #include "model/rope_table.h"
 #include "model/workspace.h"
 #include "ops/cpu_ops.h"
+#include "ops/load_cuda_library.h"
 
 namespace hillstar {
 namespace {
@@ -28,15 +29,6 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
                     options.context_tokens, config.max_positions));
   }
   return options.context_tokens;
-}
-
-// What Ops::Prepare takes.
-uint64_t ScratchBytes(const Ops::Limits& limits, const EngineSizes& sizes, DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCpu: return CpuOps::PreparedBytes(limits, sizes.num_threads);
-    case DeviceKind::kGpu: return 0;
-  }
-  return 0;
 }
 
 }  // namespace
@@ -85,7 +77,9 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
                 c.shared_intermediate(), c.q_lora_rank, c.num_heads * c.v_dim, c.num_experts,
                 c.kv_lora_rank + c.qk_rope_dim, c.qk_dim(), c.index_head_dim});
   limits.max_tokens = sizes.step_tokens;
+  limits.max_sequences = sizes.max_sequences;
   limits.max_context = sizes.context_tokens;
+  limits.max_pages = NumPages(shape, sizes);
   // An MTP layer without an indexer attends to everything, as every layer does without any.
   const bool has_dense_mtp = c.num_mtp_layers > 0 && !shape.has_index_keys.back();
   const bool has_indexer = shape.num_index_layers() > 0;
@@ -119,7 +113,14 @@ int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
   return pages;
 }
 
-MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind) {
+PreparedBytesFn CpuPreparedBytes(const EngineSizes& sizes) {
+  return [threads = sizes.num_threads](const Ops::Limits& limits) {
+    return CpuOps::PreparedBytes(limits, threads);
+  };
+}
+
+MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind,
+                      const PreparedBytesFn& prepared_bytes) {
   const ModelConfig& c = source.config();
   const KvShape shape = KvShapeOf(source, sizes.kv_format);
   const int64_t pages = NumPages(shape, sizes);
@@ -128,8 +129,9 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
   plan.experts = source.table().expert_bytes();
   plan.latent_kv = uint64_t(pages * shape.latent_page_bytes());
   plan.index_keys = uint64_t(pages * shape.index_page_bytes());
-  plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.attention) +
-                   ScratchBytes(OpsLimits(c, shape, sizes), sizes, kind) +
+  plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.attention,
+                                  kind == DeviceKind::kCpu) +
+                   prepared_bytes(OpsLimits(c, shape, sizes)) +
                    RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
                    uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
@@ -138,8 +140,13 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
 
 MemoryPlan PredictMemory(const EngineOptions& options) {
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
-  const auto kind = options.device.starts_with("cuda") ? DeviceKind::kGpu : DeviceKind::kCpu;
-  return PlanMemory(*source, ResolveSizes(options, source->config()), kind);
+  const EngineSizes sizes = ResolveSizes(options, source->config());
+  if (options.device.starts_with("cuda")) {
+    const CudaLibraryFound found = LoadCudaLibrary(options.cuda_library);
+    if (!found.library) throw Error(ErrorCode::kDevice, found.why_not);
+    return PlanMemory(*source, sizes, DeviceKind::kGpu, found.library->prepared_bytes);
+  }
+  return PlanMemory(*source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
 }
 
 void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available,

@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include <functional>
+
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
 #include "model/attention_mode.h"
@@ -38,8 +40,14 @@ Ops::Limits OpsLimits(const ModelConfig& config, const KvShape& shape, const Eng
 // Pages of the KV cache. Errors: kUsage where kv_bytes do not hold a context, or kv_tokens.
 int64_t NumPages(const KvShape& shape, const EngineSizes& sizes);
 
+// What Ops::Prepare takes.
+using PreparedBytesFn = std::function<uint64_t(const Ops::Limits& limits)>;
+// Of a CPU's operations.
+PreparedBytesFn CpuPreparedBytes(const EngineSizes& sizes);
+
 enum class DeviceKind { kCpu, kGpu };
-MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind);
+MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind,
+                      const PreparedBytesFn& prepared_bytes);
 
 // Opens the model's headers only. Of a GPU where options.device is one, else of the CPU. Errors: as
 // ModelSource::Open and ResolveSizes.

@@ -25,7 +25,7 @@ class GpuSearch {
       : choice_(choice),
         options_(options),
         sizes_(sizes),
-        plan_(PlanMemory(source, sizes, DeviceKind::kGpu)),
+        source_(source),
         found_(LoadCudaLibrary(options.cuda_library)) {}
 
   bool has_library() const { return found_.is_there; }
@@ -39,6 +39,7 @@ class GpuSearch {
                       "makes it, --device cpu does without",
                       options_.device, found_.why_not));
     }
+    plan_ = PlanMemory(source_, sizes_, DeviceKind::kGpu, found_.library->prepared_bytes);
     std::string why_not;
     devices_ = found_.library->list(&why_not);
     if (devices_.empty()) {
@@ -92,7 +93,8 @@ class GpuSearch {
   const DeviceChoice& choice_;
   const EngineOptions& options_;
   const EngineSizes& sizes_;
-  const MemoryPlan plan_;
+  const ModelSource& source_;
+  MemoryPlan plan_;
   const CudaLibraryFound found_;
   std::vector<CudaLibrary::Device> devices_;
 };
@@ -100,7 +102,7 @@ class GpuSearch {
 OpenedDevice OpenCpu(const DeviceChoice& choice, const EngineOptions& options,
                      const ModelSource& source, const EngineSizes& sizes) {
   OpenedDevice opened;
-  opened.plan = PlanMemory(source, sizes, DeviceKind::kCpu);
+  opened.plan = PlanMemory(source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
   CheckFits(opened.plan, sizes, AvailableMemoryBytes());
   auto cpu = std::make_unique<CpuBackend>(*choice.kernels, sizes.num_threads, options.memory_limit);
   opened.cpu = cpu.get();

@@ -103,6 +103,7 @@ struct PageTable {
 struct PageList {
   const PageId* ids = nullptr;
   int64_t num_pages = 0;
+  uint64_t sequence = 0;  // whose list: unique, not 0
   uint64_t version = 0;
 };
 // Where pages' rows lie: of page i, of all layers, at latents[i] and index_keys[i]. A view: what is

@@ -42,7 +42,7 @@ class SequenceKv {
   // Gives back the pages behind the first num_tokens rows.
   void Truncate(int64_t num_tokens);
 
-  PageList page_list() const { return {pages_.data(), num_pages(), version_}; }
+  PageList page_list() const { return {pages_.data(), num_pages(), id_, version_}; }
   PageAddresses page_addresses() const { return cache_.pool().addresses(); }
   PageTable latents(int64_t layer) const { return cache_.pool().latents(pages_.data(), layer); }
   // REQUIRES shape.has_index_keys[layer].
@@ -61,7 +61,8 @@ class SequenceKv {
   KvCache& cache_;
   const bool shares_;
   std::vector<PageId> pages_;
-  uint64_t version_ = NewVersion();
+  const uint64_t id_ = NewVersion();
+  uint64_t version_ = id_;
   std::vector<PrefixIndex::NodeId> nodes_;  // of the first pages, which are in the index
 };
 

@@ -33,6 +33,8 @@ struct CudaLibrary {
   };
   // Empty where there is none; then `why_not` says so: no driver, a driver that is too old.
   std::vector<Device> (*list)(std::string* why_not) = nullptr;
+  // What Ops::Prepare takes of a GPU's memory.
+  uint64_t (*prepared_bytes)(const Ops::Limits& limits) = nullptr;
   // Errors: kDevice, kUnsupported, kBudget. REQUIRES: a device that can compute.
   std::unique_ptr<Backend> (*open)(const CudaDeviceOptions& options) = nullptr;
 };

@@ -163,7 +163,9 @@ class Ops : public WorkspaceMemory {
   struct Limits {
     int64_t max_row = 0;      // floats of any row that an operation reads or writes
     int64_t max_tokens = 0;   // of a step
-    int64_t max_context = 0;  // positions of a sequence
+    int64_t max_sequences = 1;  // of a step
+    int64_t max_context = 0;    // positions of a sequence
+    int64_t max_pages = 0;      // of all sequences
     int64_t max_keys = 0;     // that a token attends to
     bool selects = false;     // Select may be asked for contexts beyond its max_keys
     int64_t num_heads = 0;

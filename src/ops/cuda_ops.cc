@@ -1,0 +1,266 @@
+#include "ops/cuda_ops.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/check.h"
+#include "device/cuda/launch.cuh"
+
+namespace hillstar::cuda {
+namespace {
+
+// Steps of more tokens are prompts, each of its own length, and not worth capturing.
+constexpr int64_t kMaxCapturedTokens = 512;
+// Shapes of contexts begin here and double.
+constexpr int64_t kLeastPositions = 2048;
+
+// BadTokens::code of a layer: the head is layer -1.
+int32_t CodeOf(int64_t layer) { return int32_t(layer + 2); }
+
+}  // namespace
+
+CudaOps::CudaOps(CudaMemory& memory, const cudaDeviceProp& device, bool eager)
+    : memory_(memory), eager_(eager) {
+  context_.stream = memory.stream();
+  context_.num_multiprocessors = device.multiProcessorCount;
+  context_.shared_bytes = int(device.sharedMemPerBlockOptin);
+}
+
+size_t CudaOps::ScratchBytes(const Limits& limits) {
+  const size_t attend =
+      AttendScratchBytes(limits.max_tokens, limits.max_keys, limits.num_heads, limits.row);
+  const size_t select =
+      limits.selects ? SelectScratchBytes(limits.max_tokens, limits.max_context) : 0;
+  return std::max(attend, select);
+}
+
+uint64_t CudaOps::PreparedBytes(const Limits& limits) {
+  return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
+         StepTables::Bytes(limits);
+}
+
+void CudaOps::Prepare(const Limits& limits) {
+  limits_ = limits;
+  scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
+  bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
+  tables_.emplace(memory_, limits);
+  graphs_.emplace(memory_.stream());
+}
+
+uint8_t* CudaOps::Alloc(size_t num_bytes) {
+  buffers_.push_back(memory_.Alloc(MemoryTag::kWorkspace, std::max<size_t>(num_bytes, 1)));
+  return buffers_.back().data();
+}
+
+void CudaOps::Write(void* to, const void* from, size_t num_bytes) {
+  memory_.staging().Upload(to, from, num_bytes);
+}
+
+void CudaOps::Read(void* to, const void* from, size_t num_bytes) {
+  Check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
+        "copying from the GPU");
+  memory_.Synchronize();
+}
+
+int64_t CudaOps::ShapedFor(int64_t num_tokens) const {
+  constexpr int64_t kExact = 4, kFine = 8, kFineEnd = 64, kCoarse = 64;
+  if (num_tokens <= kExact) return num_tokens;
+  const int64_t shaped = RoundUp(num_tokens, num_tokens <= kFineEnd ? kFine : kCoarse);
+  return shaped <= limits_.max_tokens ? shaped : num_tokens;
+}
+
+StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
+  const bool is_captured = is_repeated && !eager_ && input.num_tokens <= kMaxCapturedTokens;
+  const int64_t num_tokens = is_captured ? ShapedFor(input.num_tokens) : input.num_tokens;
+  num_tokens_ = input.num_tokens;
+  first_row_ = 0;
+  Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
+        "beginning a step");
+  StepTokens step = tables_->Send(input, num_tokens);
+  const auto positions = int64_t(std::bit_ceil(uint64_t(step.max_positions)));
+  step.max_positions = std::min(std::max(positions, kLeastPositions), limits_.max_context);
+  return step;
+}
+
+StepTokens CudaOps::DropRowsBefore(const StepTokens& step, int64_t first) {
+  first_row_ += first;
+  return tables_->DropRowsBefore(step, first);
+}
+
+void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
+                      const std::function<void()>& launch) {
+  if (!is_repeated || eager_ || num_tokens_ > kMaxCapturedTokens) return launch();
+  graphs_->Run({step.num_tokens, step.max_positions, part}, launch);
+}
+
+void CudaOps::EnterLayer(int64_t layer, int64_t first) {
+  context_.bad = {reinterpret_cast<int32_t*>(bad_.data()) + first_row_ + first, CodeOf(layer)};
+}
+
+std::vector<BadToken> CudaOps::TakeBadTokens() {
+  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
+  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
+  std::vector<BadToken> tokens;
+  for (size_t t = 0; t < codes.size(); ++t) {
+    if (codes[t] != 0) tokens.push_back({int64_t(t), int64_t(codes[t]) - CodeOf(0)});
+  }
+  return tokens;
+}
+
+void CudaOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
+  cuda::Embed(context_, table, step.ids, step.num_tokens, x);
+}
+
+void CudaOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) {
+  NormTask task;
+  task.x = x;
+  task.weight = norm.weight;
+  task.eps = norm.eps;
+  task.rows = rows;
+  task.n = n;
+  task.y = y;
+  RmsNorm(context_, task);
+}
+
+void CudaOps::NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+                         int64_t n, float* y, const ActivationPlanes& planes) {
+  RmsNorm(context_, {x, added, x, norm.weight, norm.eps, rows, n, y, planes});
+}
+
+void CudaOps::Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
+                       const RowOwner& owner) {
+  cuda::Quantise(context_, {x, rows, planes, owner, 1, planes.cols, 0});
+}
+
+void CudaOps::QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t num_heads,
+                            const ActivationPlanes& planes) {
+  cuda::Quantise(context_, {rows.data,
+                            num_tokens * num_heads,
+                            planes,
+                            {num_heads, nullptr},
+                            num_heads,
+                            rows.token_stride,
+                            rows.head_stride});
+}
+
+void CudaOps::Linear(std::span<const LinearSlice> layers) { cuda::Linear(context_, layers); }
+
+void CudaOps::LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x,
+                           int64_t num_tokens, float* y) {
+  cuda::LinearByHead(context_, {heads.w, heads.num_heads, heads.head_rows, x, num_tokens, y});
+}
+
+void CudaOps::SwiGlu(std::span<const SwiGluSlice> layers) {
+  for (const SwiGluSlice& layer : layers) cuda::SwiGlu(context_, layer);
+}
+
+void CudaOps::FloatLinear(const FloatLinearSlice& layer) { cuda::FloatLinear(context_, layer); }
+
+void CudaOps::Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) {
+  cuda::Concatenate(context_, a, b, rows, n, out);
+}
+
+void CudaOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
+  cuda::AddRows(context_, x, y, rows * n);
+}
+
+void CudaOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
+                            float eps, const KvRowLayout& layout, StepPages pages) {
+  cuda::AppendLatents(context_, {step, kv, norm_weight, eps, layout, pages});
+}
+
+void CudaOps::AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
+                              const IndexKeyLayout& layout, StepPages pages) {
+  cuda::AppendIndexKeys(context_, {step, k, norm, layout, pages});
+}
+
+void CudaOps::MakeQueries(const StepTokens& step, const float* latents, const HeadRows& rope,
+                          const QueryShape& shape, const AttentionQueries& out) {
+  cuda::MakeQueries(context_, {step, latents, rope, shape, out});
+}
+
+void CudaOps::MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
+                               const QueryShape& shape, const IndexQueries& out) {
+  cuda::MakeIndexQueries(context_, {step, q, weights, shape, out});
+}
+
+void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
+                     const IndexKeyLayout& layout, StepPages pages, const Selection& selection) {
+  cuda::Select(context_, {step.num_tokens, step.live, step.positions, step.max_positions, queries,
+                          num_heads, layout, pages, selection, scratch_.data()});
+}
+
+void CudaOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
+                     const KvRowLayout& layout, StepPages pages, const Selection& selection,
+                     const ActivationPlanes& out) {
+  cuda::Attend(context_, {step.num_tokens, step.live, step.positions, step.max_positions, queries,
+                          num_heads, layout, pages, selection, out, scratch_.data()});
+}
+
+void CudaOps::ListAll(const StepTokens& step, const Selection& selection) {
+  cuda::ListAll(context_, step.num_tokens, step.live, step.positions, selection);
+}
+
+void CudaOps::Clear(void* bytes, size_t num_bytes) {
+  Check(cudaMemsetAsync(bytes, 0, num_bytes, memory_.stream()), "clearing memory");
+}
+
+void CudaOps::KeepRows(void*, int64_t, std::span<const int32_t>) {
+  CHECK(is_host());  // nothing leaves a step that is under way
+}
+
+void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
+  cuda::Choose(context_, first_token, num_tokens);
+}
+
+void CudaOps::GroupByExpert(const int32_t* experts, const StepTokens& step,
+                            const ExpertLayer& layer, const ExpertGroups& groups) {
+  cuda::GroupByExpert(context_, experts, step.num_tokens, step.live, layer.num_experts,
+                      layer.num_chosen, groups);
+}
+
+namespace {
+
+ExpertTask TaskOf(const ExpertLayer& layer, const ExpertGroups& groups, int64_t num_tokens) {
+  ExpertTask task;
+  task.images = layer.images;
+  task.shape = layer.shape;
+  task.num_experts = layer.num_experts;
+  task.begin = groups.begin;
+  task.slot_tokens = groups.slot_tokens;
+  task.num_slots = num_tokens * layer.num_chosen;
+  task.num_tokens = num_tokens;
+  return task;
+}
+
+LinearSlice LayerOf(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens, float* y) {
+  LinearSlice s;
+  s.w = w;
+  s.x = x;
+  s.num_tokens = num_tokens;
+  s.y = y;
+  s.y_stride = w.rows;
+  return s;
+}
+
+}  // namespace
+
+void CudaOps::ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,
+                        const ActivationPlanes& x, int64_t num_tokens, float* hidden,
+                        float* shared) {
+  cuda::ExpertsUp(context_, TaskOf(layer, groups, num_tokens), x, hidden,
+                  {LayerOf(layer.shared_gate, x, num_tokens, shared), layer.shared_up});
+}
+
+void CudaOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
+                          const ActivationPlanes& hidden, const ActivationPlanes& shared,
+                          int64_t num_tokens, float* rows, float* out) {
+  cuda::ExpertsDown(context_, TaskOf(layer, groups, num_tokens), hidden, rows,
+                    LayerOf(layer.shared_down, shared, num_tokens, out));
+}
+
+void CudaOps::Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) {
+  cuda::Mix(context_, mixture, num_tokens, n, x);
+}
+
+}  // namespace hillstar::cuda
