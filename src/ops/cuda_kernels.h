@@ -129,12 +129,14 @@ void Embed(const KernelContext& context, const WeightView& table, const int32_t*
 
 // attention_cuda.cu ------------------------------------------------------------------------------
 
-// Ops::Attend. A context may be of any length; what is long is split over the GPU.
+// Ops::Attend. A context may be of any length; what is long is split over the GPU. Errors:
+// kUnsupported if 64 rows do not fit a block's shared memory.
 struct AttendTask {
   int64_t num_tokens = 0;              // that the launch is shaped for
   const int32_t* live = nullptr;       // tokens there are
   const int64_t* positions = nullptr;  // [tokens]
   int64_t max_positions = 0;           // no position is as large: bounds the keys of a dense token
+  int64_t max_keys = 0;                // no token attends to more; 0: max_positions
   AttentionQueries queries;
   int64_t num_heads = 0;
   KvRowLayout layout;

@@ -61,6 +61,8 @@ std::vector<CudaLibrary::Device> List(std::string* why_not) {
 std::unique_ptr<Backend> Open(const CudaDeviceOptions&) { return nullptr; }
 #endif
 
+uint64_t PreparedBytes(const Ops::Limits&) { return 0; }
+
 }  // namespace
 }  // namespace hillstar
 
@@ -72,6 +74,6 @@ constexpr int kAbi = hillstar::kCudaAbi;
 
 extern "C" int hillstar_cuda_entry(int abi, void* library) {
   if (abi != kAbi) return kAbi;
-  *static_cast<hillstar::CudaLibrary*>(library) = {kAbi, hillstar::List, hillstar::Open};
+  *static_cast<hillstar::CudaLibrary*>(library) = {kAbi, hillstar::List, hillstar::PreparedBytes, hillstar::Open};
   return 0;
 }

@@ -62,6 +62,7 @@ class AttentionInputs {
 
   const KvRowLayout& layout() const { return layout_; }
   int64_t heads() const { return heads_; }
+  int64_t num_pages() const { return int64_t(page_ids_.size()); }
   PageTable pages() const { return {page_ids_.data(), pages_.data(), 0}; }
   uint8_t* row(int64_t pos) const { return pages().row(layout_, pos); }
   AttentionQuery Query(int64_t query, int64_t num_keys, AttentionPartial* out) const {

@@ -1,0 +1,497 @@
+// Attention inside kernels: a block of 256 threads goes through the chunks of a split for some
+// heads of one token. Rows of 64 keys lie in shared memory; scores are products of queries (16
+// heads a tile) with rows as they lie, values products of the weights' planes with rows whose bytes
+// are transposed on the way. All products are exact integers, so how they are cut does not matter;
+// what is rounded follows attention_ref.cc.
+#pragma once
+
+#include "device/cuda/contract.cuh"
+#include "ops/attention/attention.h"
+#include "ops/cuda_kernels.h"
+
+namespace hillstar::cuda {
+
+inline constexpr int kAttendThreads = 256;
+inline constexpr int kAttendWarps = kAttendThreads / kWarpLanes;
+inline constexpr int kTileHeads = 16;
+inline constexpr int kChunk = int(kChunkKeys);
+inline constexpr int kSplit = int(kSplitKeys);
+inline constexpr int kMaxSplitTokens = kAttendThreads;  // a thread each
+
+// Rows of 16-byte pieces whose number is odd: eight of them lie in different banks.
+constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16; }
+
+// How rows lie in shared memory: as in their page, but codes become two planes. In bytes, but for
+// the numbers of values.
+struct AttendLayout {
+  KvRowLayout global;
+  int latent, padded_latent, padded_rope;
+  int global_rope_at, global_scale_at, global_pieces;
+  int rope_at, scale_at;  // in shared memory
+  int row_pitch;
+  int query_pitch;  // of a plane
+  int num_buffers;  // of a chunk's rows: the next chunk's are fetched meanwhile where there are two
+};
+inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
+  const bool codes = layout.format == KvFormat::kFp8;
+  const KvRowLayout shared{layout.latent, layout.rope, codes ? KvFormat::kQ15 : layout.format};
+  AttendLayout a;
+  a.global = layout;
+  a.latent = int(layout.latent);
+  a.padded_latent = int(layout.padded_latent());
+  a.padded_rope = int(layout.padded_rope());
+  a.global_rope_at = int(layout.rope_part().at);
+  a.global_scale_at = int(layout.value_bytes());
+  a.global_pieces = int(layout.row_bytes()) / 16;
+  a.rope_at = int(shared.rope_part().at);
+  a.scale_at = int(shared.value_bytes());
+  a.row_pitch = OddPieces(int(shared.row_bytes()));
+  a.query_pitch = OddPieces(int(layout.padded()));
+  a.num_buffers = num_buffers;
+  return a;
+}
+
+inline constexpr int kScorePitch = kChunk + 8;    // floats: rows g, pairs of columns, in all banks
+inline constexpr int kWeightPitch = kChunk + 16;  // bytes of a plane
+// What is kept of each head, as arrays over the block's heads.
+enum HeadNumber {
+  kLatentScale,  // of the query
+  kRopeScale,
+  kLargest,  // of the split so far
+  kSum,
+  kDecay,        // of what was summed before the chunk
+  kWeightScale,  // of the chunk
+  kMergedLargest,
+  kMergedSum,
+  kMergedDecay,  // of the splits before
+  kSplitDecay,   // of the split that joins them
+  kNumHeadNumbers
+};
+
+inline int AttendSharedBytes(const AttendLayout& layout, int tiles) {
+  const int heads = kTileHeads * tiles;
+  return heads *
+             (2 * layout.query_pitch + kScorePitch * 4 + 2 * kWeightPitch + kNumHeadNumbers * 4) +
+         layout.num_buffers * kChunk * layout.row_pitch + kSplit * 8;
+}
+
+// Four words of four bytes, transposed.
+__device__ __forceinline__ void Transpose4x4(uint32_t (&w)[4]) {
+  const uint32_t x0 = __byte_perm(w[0], w[1], 0x5140), x1 = __byte_perm(w[2], w[3], 0x5140);
+  const uint32_t y0 = __byte_perm(w[0], w[1], 0x7362), y1 = __byte_perm(w[2], w[3], 0x7362);
+  w[0] = __byte_perm(x0, x1, 0x5410);
+  w[1] = __byte_perm(x0, x1, 0x7632);
+  w[2] = __byte_perm(y0, y1, 0x5410);
+  w[3] = __byte_perm(y0, y1, 0x7632);
+}
+
+// E4m3Planes of four codes. A code's bits moved into a binary16 are its value * 2^-8; added to 1.5
+// * 2^23, 64 times the value rounds to an integer, whose two's complement are the sum's low bits.
+__device__ __forceinline__ void ExpandCodes(uint32_t codes, uint32_t* hi, uint32_t* lo) {
+  uint32_t q[4];
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t code = codes >> (8 * i);
+    const float value = HalfBitsToFloat(uint16_t((code & 0x7f) << 7 | (code & 0x80) << 8));
+    q[i] = __float_as_uint(__fmaf_rn(value, 0x1p14f, 0x1.8p23f));
+  }
+  *lo = __byte_perm(__byte_perm(q[0], q[1], 0x40), __byte_perm(q[2], q[3], 0x40), 0x5410);
+  for (int i = 0; i < 4; ++i) q[i] += 128;
+  *hi = __byte_perm(__byte_perm(q[0], q[1], 0x51), __byte_perm(q[2], q[3], 0x51), 0x5410);
+}
+
+// The latents of a tile of heads that a thread sums: of lane 4 g + t of warp w, rows (heads) g and
+// g + 8, latents 64 w + 32 b + 8 t .. + 7.
+//   [block b of 32 latents][n][c]: n-th of four products, whose column j is latent 4 j + n of the
+//   block, c as MmaSignedSigned says.
+struct TileValues {
+  float v[2][4][4];
+};
+
+// kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes.
+template <int kTiles, bool kLow, bool kCodes>
+struct AttendBlock {
+  static constexpr int kHeads = kTileHeads * kTiles;
+
+  const AttendTask& task;
+  const AttendLayout& layout;
+  uint8_t* queries;        // [plane][kHeads][query_pitch]
+  uint8_t* rows;           // [num_buffers][kChunk][row_pitch]
+  float* scores;           // [kHeads][kScorePitch]
+  uint8_t* weights;        // [plane][kHeads][kWeightPitch], keys in the order of WeightAt
+  float* heads;            // [HeadNumber][kHeads]
+  const uint8_t** places;  // [kSplit]: the rows of the split's keys
+  int64_t token;
+  int64_t num_keys;
+  int first_head;
+  int warp, lane, g, t;
+
+  __device__ __forceinline__ AttendBlock(const AttendTask& task_, const AttendLayout& layout_)
+      : task(task_), layout(layout_) {
+    queries = DynamicShared();
+    rows = queries + 2 * kHeads * layout.query_pitch;
+    scores = reinterpret_cast<float*>(rows + layout.num_buffers * kChunk * layout.row_pitch);
+    weights = reinterpret_cast<uint8_t*>(scores + kHeads * kScorePitch);
+    heads = reinterpret_cast<float*>(weights + 2 * kHeads * kWeightPitch);
+    places = reinterpret_cast<const uint8_t**>(heads + kNumHeadNumbers * kHeads);
+    warp = int(threadIdx.x) / kWarpLanes;
+    lane = int(threadIdx.x) % kWarpLanes;
+    g = lane / 4;
+    t = lane % 4;
+  }
+  __device__ __forceinline__ float* head(HeadNumber number) const {
+    return heads + number * kHeads;
+  }
+  __device__ __forceinline__ uint8_t* row(int chunk, int key) const {
+    return rows + (chunk % layout.num_buffers * kChunk + key) * layout.row_pitch;
+  }
+
+  // The queries of a token's heads; those behind the last are zero. Part of the copies that the
+  // first chunk waits for.
+  __device__ __forceinline__ void LoadQueries(int64_t of_token, int of_head) {
+    token = of_token;
+    first_head = of_head;
+    const int count = task.selection.counts[token];
+    num_keys = count == 0 ? task.positions[token] + 1 : count;
+    const RowPlanes& planes = task.queries.planes;
+    const int64_t first = token * task.num_heads + first_head;
+    const int num_heads = int(task.num_heads) - first_head;
+    const int pieces = (layout.padded_latent + layout.padded_rope) / 16;
+    for (int h = warp; h < kHeads; h += kAttendWarps) {
+      const bool valid = h < num_heads;
+      const int64_t at = (first + (valid ? h : 0)) * planes.stride;
+      for (int i = lane; i < pieces; i += kWarpLanes) {
+        uint8_t* to = queries + h * layout.query_pitch + 16 * i;
+        CopyAsync16(to, planes.hi + at + 16 * i, valid);
+        CopyAsync16(to + kHeads * layout.query_pitch, planes.lo + at + 16 * i, valid);
+      }
+    }
+    if (threadIdx.x < kHeads) {
+      const int h = int(threadIdx.x);
+      head(kLatentScale)[h] = h < num_heads ? task.queries.latent_scale[first + h] : 0.0f;
+      head(kRopeScale)[h] = h < num_heads ? task.queries.rope_scale[first + h] : 0.0f;
+    }
+  }
+
+  // Where the rows of a split's keys lie.
+  __device__ __forceinline__ void FindRows(int64_t split) {
+    const int64_t i = split * kSplit + threadIdx.x;
+    if (i >= num_keys) return;
+    const bool dense = task.selection.counts[token] == 0;
+    const int64_t position = dense ? i : task.selection.lists[token * task.selection.max_keys + i];
+    places[threadIdx.x] = task.pages.of(token).row(layout.global, position);
+  }
+
+  // Fetches the rows of a chunk of n keys; done when this thread's copies are.
+  __device__ __forceinline__ void LoadChunk(int chunk, int n) {
+    const int pieces = layout.global_pieces;
+    for (int key = warp; key < n; key += kAttendWarps) {
+      const uint8_t* from = places[chunk * kChunk + key];
+      uint8_t* to = row(chunk, key);
+      for (int i = lane; i < pieces; i += kWarpLanes) {
+        if constexpr (kCodes) {
+          ExpandPiece(from, 16 * i, to);
+        } else {
+          CopyAsync16(to + 16 * i, from + 16 * i);
+        }
+      }
+    }
+    CommitCopies();
+  }
+  // 16 bytes of a row of codes.
+  __device__ __forceinline__ void ExpandPiece(const uint8_t* from, int at, uint8_t* to) {
+    const uint4 v = *reinterpret_cast<const uint4*>(from + at);
+    if (at >= layout.global_scale_at) {  // the two scales
+      *reinterpret_cast<uint2*>(to + layout.scale_at) = make_uint2(v.x, v.y);
+      return;
+    }
+    uint4 hi, lo;
+    ExpandCodes(v.x, &hi.x, &lo.x);
+    ExpandCodes(v.y, &hi.y, &lo.y);
+    ExpandCodes(v.z, &hi.z, &lo.z);
+    ExpandCodes(v.w, &hi.w, &lo.w);
+    const bool is_rope = at >= layout.global_rope_at;
+    to += is_rope ? layout.rope_at + at - layout.global_rope_at : at;
+    *reinterpret_cast<uint4*>(to) = hi;
+    *reinterpret_cast<uint4*>(to + (is_rope ? layout.padded_rope : layout.padded_latent)) = lo;
+  }
+
+  // PlaneProduct of a tile's queries with `kNum` times 8 keys, over `padded` dimensions. `query`
+  // and `keys`: where these begin in the first head's and key's row.
+  template <int kNum, bool kTwoPlanes>
+  __device__ __forceinline__ void Dots(const uint8_t* query, const uint8_t* keys, int padded,
+                                       int (&sum)[kNum][4]) const {
+    // Lane l's rows for LoadMatrices: a tile's 16 rows x 32 bytes, and 8 keys x 64 bytes.
+    query += (lane % 16) * layout.query_pitch + lane / 16 * 16;
+    keys += (lane % 8) * layout.row_pitch + lane / 8 * 16;
+    const int low_query = kHeads * layout.query_pitch;
+    int high[kNum][4] = {};
+    for (int i = 0; i < kNum; ++i) {
+      for (int c = 0; c < 4; ++c) sum[i][c] = 0;
+    }
+    for (int d = 0; d < padded; d += 64) {
+      uint32_t a[2][2][4];  // [half of 32][plane]
+      for (int half = 0; half < 2; ++half) {
+        LoadMatrices(a[half][0], query + d + 32 * half);
+        LoadMatrices(a[half][1], query + low_query + d + 32 * half);
+      }
+#pragma unroll
+      for (int i = 0; i < kNum; ++i) {
+        uint32_t b[4];
+        LoadMatrices(b, keys + i * 8 * layout.row_pitch + d);
+        for (int half = 0; half < 2; ++half) {
+          MmaSignedSigned(high[i], a[half][0], b[2 * half], b[2 * half + 1]);
+          MmaSignedSigned(sum[i], a[half][1], b[2 * half], b[2 * half + 1]);
+        }
+        if constexpr (kTwoPlanes) {
+          LoadMatrices(b, keys + i * 8 * layout.row_pitch + padded + d);
+          for (int half = 0; half < 2; ++half) {
+            MmaSignedSigned(sum[i], a[half][0], b[2 * half], b[2 * half + 1]);
+          }
+        }
+      }
+    }
+    for (int i = 0; i < kNum; ++i) {
+      for (int c = 0; c < 4; ++c) {
+        sum[i][c] = int(uint32_t(high[i][c]) * 256u + uint32_t(sum[i][c]));
+      }
+    }
+  }
+
+  // The scores of a chunk of n keys: each warp those of 8 * kTiles keys with one tile.
+  __device__ __forceinline__ void Scores(int chunk, int n) const {
+    const int tile = warp % kTiles, first_key = warp / kTiles * 8 * kTiles;
+    if (first_key >= n) return;
+    const uint8_t* query = queries + tile * kTileHeads * layout.query_pitch;
+    const uint8_t* keys = row(chunk, first_key);
+    int latents[kTiles][4], ropes[kTiles][4];
+    Dots<kTiles, kLow>(query, keys, layout.padded_latent, latents);
+    Dots<kTiles, true>(query + layout.padded_latent, keys + layout.rope_at, layout.padded_rope,
+                       ropes);
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      for (int c = 0; c < 4; ++c) {
+        const int h = tile * kTileHeads + g + c / 2 * 8, key = 8 * i + 2 * t + c % 2;
+        const float* scales =
+            reinterpret_cast<const float*>(keys + key * layout.row_pitch + layout.scale_at);
+        const float by_latent = __fmul_rn(head(kLatentScale)[h], scales[0]);
+        const float by_rope = __fmul_rn(head(kRopeScale)[h], scales[1]);
+        scores[h * kScorePitch + first_key + key] =
+            __fmaf_rn(float(latents[i][c]), by_latent, __fmul_rn(float(ropes[i][c]), by_rope));
+      }
+    }
+  }
+
+  // Where the weight of a key lies: so that a thread's four rows of shared memory, whose bytes it
+  // transposes, are in different banks than those of the other threads.
+  static __device__ __forceinline__ int WeightAt(int key) {
+    return key / 16 * 16 + key % 8 / 2 * 4 + key % 16 / 8 * 2 + key % 2;
+  }
+
+  // The weights of a chunk of n keys; a warp takes a head at a time, lane l its keys l and l + 32.
+  __device__ __forceinline__ void Weights(int chunk, int n) const {
+    const float none = -__uint_as_float(0x7f800000u);
+    const bool valid[2] = {lane < n, lane + 32 < n};
+    float key_scale[2] = {};
+    for (int i = 0; i < 2; ++i) {
+      if (!valid[i]) continue;
+      key_scale[i] = *reinterpret_cast<const float*>(row(chunk, lane + 32 * i) + layout.scale_at);
+    }
+    for (int h = warp; h < kHeads; h += kAttendWarps) {
+      float score[2];
+      bool finite = true;
+      for (int i = 0; i < 2; ++i) {
+        score[i] = valid[i] ? scores[h * kScorePitch + lane + 32 * i] : none;
+        finite = finite && (!valid[i] || IsFinite(score[i]));
+      }
+      finite = __all_sync(kAllLanes, finite);
+      const float before = chunk == 0 ? none : head(kLargest)[h];
+      float largest = WarpMax(score[1] > score[0] ? score[1] : score[0]);
+      largest = __fadd_rn(largest > before ? largest : before, 0.0f);
+      float p[2], w[2];
+      for (int i = 0; i < 2; ++i) {
+        p[i] = valid[i] ? Exp(__fsub_rn(score[i], largest)) : 0.0f;
+        w[i] = finite && valid[i] ? __fmul_rn(p[i], key_scale[i]) : 0.0f;
+      }
+      const float m0 = Magnitude(w[0]), m1 = Magnitude(w[1]);
+      const RowScale scale = ScaleOf(WarpMax(m1 > m0 ? m1 : m0));
+      for (int i = 0; i < 2; ++i) {
+        const PlanePair planes = ToPlanes(w[i], scale.inverse);
+        uint8_t* to = weights + h * kWeightPitch + WeightAt(lane + 32 * i);
+        to[0] = uint8_t(planes.hi);
+        to[kHeads * kWeightPitch] = uint8_t(planes.lo);
+      }
+      // ((p[j] + p[16 + j]) + p[32 + j]) + p[48 + j], then the tree over 16 lanes.
+      const float second = __shfl_down_sync(kAllLanes, p[0], 16);
+      const float fourth = __shfl_down_sync(kAllLanes, p[1], 16);
+      float sum = __fadd_rn(__fadd_rn(__fadd_rn(p[0], second), p[1]), fourth);
+      for (int stride = 8; stride > 0; stride /= 2) {
+        sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
+      }
+      if (lane == 0) {
+        const float decay = chunk == 0 ? 0.0f : Exp(__fsub_rn(before, largest));
+        if (chunk > 0) sum = __fmaf_rn(head(kSum)[h], decay, sum);
+        head(kSum)[h] = finite ? sum : __uint_as_float(0x7fc00000u);
+        head(kLargest)[h] = largest;
+        head(kDecay)[h] = decay;
+        head(kWeightScale)[h] = __fmul_rn(scale.scale, 0x1p-8f);
+      }
+    }
+  }
+
+  // Bytes of 32 latents from `from` on of 64 keys, as MmaSignedSigned's b: [32 keys][n][2].
+  __device__ __forceinline__ void LoadValues(const uint8_t* from, uint32_t (&b)[2][4][2]) const {
+    from += 2 * t * layout.row_pitch + 4 * g;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t w[4];
+      for (int r = 0; r < 4; ++r) {
+        const int key = 16 * i + r / 2 * 8 + r % 2;
+        w[r] = *reinterpret_cast<const uint32_t*>(from + key * layout.row_pitch);
+      }
+      Transpose4x4(w);
+      for (int n = 0; n < 4; ++n) b[i / 2][n][i % 2] = w[n];
+    }
+  }
+
+  // values = fma(weights x latents, weight scale, values * decay).
+  __device__ __forceinline__ void AddValues(int chunk, TileValues (&values)[kTiles]) const {
+    if (warp * 64 >= layout.padded_latent) return;
+    const uint8_t* from = row(chunk, 0) + warp * 64;
+    const uint8_t* lane_weights = weights + (lane % 16) * kWeightPitch + lane / 16 * 16;
+#pragma unroll
+    for (int block = 0; block < 2; ++block) {
+      uint32_t high[2][4][2], low[2][4][2];
+      LoadValues(from + 32 * block, high);
+      if constexpr (kLow) LoadValues(from + 32 * block + layout.padded_latent, low);
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const uint8_t* w = lane_weights + tile * kTileHeads * kWeightPitch;
+        uint32_t a[2][2][4];  // [plane][32 keys]
+        for (int half = 0; half < 2; ++half) {
+          LoadMatrices(a[0][half], w + 32 * half);
+          LoadMatrices(a[1][half], w + kHeads * kWeightPitch + 32 * half);
+        }
+        const int h = tile * kTileHeads + g;
+        const float scale[2] = {head(kWeightScale)[h], head(kWeightScale)[h + 8]};
+        const float decay[2] = {head(kDecay)[h], head(kDecay)[h + 8]};
+#pragma unroll
+        for (int n = 0; n < 4; ++n) {
+          int sum[4] = {};
+          for (int half = 0; half < 2; ++half) {
+            MmaSignedSigned(sum, a[0][half], high[half][n][0], high[half][n][1]);
+          }
+          for (int c = 0; c < 4; ++c) sum[c] = int(uint32_t(sum[c]) * 256u);
+          for (int half = 0; half < 2; ++half) {
+            MmaSignedSigned(sum, a[1][half], high[half][n][0], high[half][n][1]);
+            if constexpr (kLow) {
+              MmaSignedSigned(sum, a[0][half], low[half][n][0], low[half][n][1]);
+            }
+          }
+          for (int c = 0; c < 4; ++c) {
+            float& v = values[tile].v[block][n][c];
+            const float before = chunk == 0 ? 0.0f : __fmul_rn(v, decay[c / 2]);
+            // The first chunk has no values before: fma(x, y, 0) is x * y.
+            v = __fmaf_rn(float(sum[c]), scale[c / 2], before);
+          }
+        }
+      }
+    }
+  }
+
+  // The partial result of a split, at most 256 keys of the token. Begins with a barrier.
+  __device__ __forceinline__ void RunSplit(int64_t split, TileValues (&values)[kTiles]) {
+    const int64_t left = num_keys - split * kSplit;
+    const int keys = left < kSplit ? int(left) : kSplit;
+    __syncthreads();  // nobody reads what the split before left
+    FindRows(split);
+    __syncthreads();
+    LoadChunk(0, keys < kChunk ? keys : kChunk);
+    for (int chunk = 0; chunk * kChunk < keys; ++chunk) {
+      const int after = keys - (chunk + 1) * kChunk;  // keys behind the chunk
+      const int n = after < 0 ? after + kChunk : kChunk;
+      const int next = after < kChunk ? after : kChunk;
+      WaitForCopies<0>();
+      __syncthreads();
+      if (next > 0 && layout.num_buffers > 1) LoadChunk(chunk + 1, next);
+      Scores(chunk, n);
+      __syncthreads();
+      Weights(chunk, n);
+      __syncthreads();
+      AddValues(chunk, values);
+      if (next > 0 && layout.num_buffers == 1) {
+        __syncthreads();
+        LoadChunk(chunk + 1, next);
+      }
+    }
+  }
+
+  // values / sum, as planes. `sums`: f32 [kHeads] of shared memory.
+  __device__ __forceinline__ void Finish(const TileValues (&values)[kTiles], const float* sums,
+                                         int32_t* bad, int32_t code) const {
+    if (warp * 64 >= layout.padded_latent) return;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int h = tile * kTileHeads + 8 * r + g;
+        const bool exists = first_head + h < int(task.num_heads);
+        const int64_t row = token * task.num_heads + first_head + h;
+        if (!FinishGroup(values[tile], r, sums[h], exists, row) && exists && t == 0) {
+          NoteBad(bad, code, token);
+        }
+      }
+    }
+  }
+  // A group of 64 latents of one head, which four lanes hold. All lanes of the warp together.
+  __device__ __forceinline__ bool FinishGroup(const TileValues& values, int r, float sum,
+                                              bool exists, int64_t row) const {
+    float x[2][8];
+    float amax = 0;
+    bool finite = true;
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int block = i / 8, j = i % 8;
+      const bool padding = warp * 64 + 32 * block + 8 * t + j >= layout.latent;
+      float v = padding ? 0.0f : __fdiv_rn(values.v[block][j % 4][2 * r + j / 4], sum);
+      finite = finite && IsFinite(v);
+      x[block][j] = v;
+      v = Magnitude(v);
+      amax = v > amax ? v : amax;
+    }
+    int others = finite ? 1 : 0;
+    for (int bits = 1; bits < 4; bits *= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, amax, bits);
+      amax = other > amax ? other : amax;
+      others &= __shfl_xor_sync(kAllLanes, others, bits);
+    }
+    finite = others != 0;
+    const RowScale scale = ScaleOf(finite ? amax : 0.0f);
+    int sum_of_planes = 0;
+    uint32_t hi[2][2] = {}, lo[2][2] = {};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int block = i / 8, j = i % 8;
+      const PlanePair p = ToPlanes(finite ? x[block][j] : 0.0f, scale.inverse);
+      sum_of_planes += 256 * p.hi + p.lo;
+      hi[block][j / 4] |= uint32_t(uint8_t(p.hi)) << (j % 4 * 8);
+      lo[block][j / 4] |= uint32_t(uint8_t(p.lo)) << (j % 4 * 8);
+    }
+    for (int bits = 1; bits < 4; bits *= 2) {
+      sum_of_planes += __shfl_xor_sync(kAllLanes, sum_of_planes, bits);
+    }
+    if (!exists) return finite;
+    const int64_t at = row * task.out.groups() + warp;
+    for (int block = 0; block < 2; ++block) {
+      const int64_t byte = at * kGroup + 32 * block + 8 * t;
+      *reinterpret_cast<uint2*>(task.out.hi + byte) = make_uint2(hi[block][0], hi[block][1]);
+      *reinterpret_cast<uint2*>(task.out.lo + byte) = make_uint2(lo[block][0], lo[block][1]);
+    }
+    if (t == 0) {
+      task.out.scale[at] = __fmul_rn(scale.scale, 1.0f / 256);
+      task.out.sum[at] = sum_of_planes;
+    }
+    return finite;
+  }
+};
+
+}  // namespace hillstar::cuda

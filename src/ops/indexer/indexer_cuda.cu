@@ -1,0 +1,265 @@
+// The indexer on a GPU: scores of a token's queries against every key up to its own. A warp takes
+// 32 keys, two panels, as the rows of two products, and eight heads a product as their columns;
+// keys go from their page into registers as they lie. Integers are exact; floats follow
+// indexer_ref.cc.
+#include "ops/indexer/select_cuda.cuh"
+
+#include <algorithm>
+
+#include "core/integers.h"
+#include "device/cuda/contract.cuh"
+#include "device/cuda/launch.cuh"
+
+namespace hillstar::cuda {
+namespace {
+
+constexpr int kScoreWarps = 4;
+constexpr int kScoreThreads = kScoreWarps * kWarpLanes;
+constexpr int kUnitKeys = 32;  // of a warp at once
+constexpr int kUnitsPerWarp = 4;
+constexpr int kKeysPerBlock = kScoreWarps * kUnitsPerWarp * kUnitKeys;
+constexpr int kStepDims = 64;  // that a warp holds of its keys
+
+struct ScoreArguments {
+  SelectTask task;
+  ScoreRows rows;
+  int64_t first_token;
+  int dim, padded_dim;  // to 64
+  int padded_heads;     // to whole groups
+};
+
+// In shared memory: queries [plane][padded heads][pitch], then scales and weights [padded heads].
+// Row r of a group of 8 * kColumns heads is the head that column r % 8 of product r / 8 stands for.
+constexpr int QueryPitch(int padded_dim) { return padded_dim + 16; }
+constexpr int ScoreSharedBytes(int padded_dim, int padded_heads, int planes) {
+  return padded_heads * (planes * QueryPitch(padded_dim) + 2 * int(sizeof(float)));
+}
+
+// Lane t of a quad has columns 2 t and 2 t + 1 of kColumns products: these are its heads 2 kColumns
+// t and up, so that the sum over ascending heads goes from lane to lane.
+template <int kColumns>
+__device__ __forceinline__ int HeadOfRow(int r) {
+  const int group = r / (8 * kColumns), product = r / 8 % kColumns, column = r % 8;
+  return group * 8 * kColumns + column / 2 * 2 * kColumns + 2 * product + column % 2;
+}
+
+template <int kColumns, int kPlanes>
+__device__ __forceinline__ void LoadIndexQueries(const ScoreArguments& a, int64_t token,
+                                                 uint8_t* queries, float* scales, float* weights) {
+  const int pitch = QueryPitch(a.padded_dim), num_heads = int(a.task.num_heads);
+  const int64_t first = token * num_heads;
+  const int pieces = a.padded_dim / 16;
+  for (int i = int(threadIdx.x); i < a.padded_heads * pieces; i += kScoreThreads) {
+    const int row = i / pieces, at = i % pieces * 16, head = HeadOfRow<kColumns>(row);
+    const bool valid = head < num_heads && at < a.dim;
+    const int64_t from = valid ? (first + head) * a.task.queries.planes.stride + at : 0;
+    CopyAsync16(queries + row * pitch + at, a.task.queries.planes.hi + from, valid);
+    if constexpr (kPlanes == 2) {
+      CopyAsync16(queries + (a.padded_heads + row) * pitch + at, a.task.queries.planes.lo + from,
+                  valid);
+    }
+  }
+  CommitCopies();
+  for (int head = int(threadIdx.x); head < a.padded_heads; head += kScoreThreads) {
+    scales[head] = head < num_heads ? a.task.queries.scale[first + head] : 0.0f;
+    weights[head] = head < num_heads ? a.task.queries.weight[first + head] : 0.0f;
+  }
+  WaitForCopies<0>();
+  __syncthreads();
+}
+
+// Keys as rows of two products: row g (g + 8) of product m is key 4 (g % 4) + 2 m (+ 1) of panel g
+// / 4. Registers of a plane: [32 dims][product][4].
+struct KeyPlane {
+  uint32_t a[kStepDims / 32][2][4];
+};
+// Dimensions [d, d + 64) of a lane's keys; those behind the last are zero. `panel`: of the lane's
+// keys, at the plane.
+__device__ __forceinline__ void LoadKeys(const uint8_t* panel, int quad_bytes, int dim, int d,
+                                         int g, int t, KeyPlane* keys) {
+  constexpr uint32_t kOffset = 0x80808080u;
+#pragma unroll
+  for (int step = 0; step < kStepDims / 32; ++step) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int quad = d / 4 + 8 * step + 4 * half + t;
+      uint4 v = make_uint4(kOffset, kOffset, kOffset, kOffset);
+      if (4 * quad < dim) v = LoadStreaming(panel + quad * quad_bytes + g % 4 * 16);
+      keys->a[step][0][2 * half] = v.x ^ kOffset;
+      keys->a[step][0][2 * half + 1] = v.y ^ kOffset;
+      keys->a[step][1][2 * half] = v.z ^ kOffset;
+      keys->a[step][1][2 * half + 1] = v.w ^ kOffset;
+    }
+  }
+}
+
+// Products of 32 keys with the queries of a group of heads, [head columns][product][4].
+template <int kColumns, int kPlanes>
+__device__ __forceinline__ void KeyProducts(const ScoreArguments& a, const uint8_t* panel,
+                                            const uint8_t* group_queries, int lane,
+                                            int (&dots)[kColumns][2][4]) {
+  const int pitch = QueryPitch(a.padded_dim), quad_bytes = kPlanes * 64;
+  const int g = lane / 4, t = lane % 4;
+  const uint8_t* query = group_queries + lane % 8 * pitch + lane / 8 * 16;
+  int high[kColumns][2][4] = {};
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+    for (int m = 0; m < 2; ++m) {
+      for (int c = 0; c < 4; ++c) dots[i][m][c] = 0;
+    }
+  }
+  for (int d = 0; d < a.padded_dim; d += kStepDims) {
+    KeyPlane keys[kPlanes];
+    for (int p = 0; p < kPlanes; ++p) {
+      LoadKeys(panel + 64 * p, quad_bytes, a.dim, d, g, t, &keys[p]);
+    }
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      uint32_t q[kPlanes][4];
+      for (int p = 0; p < kPlanes; ++p) {
+        LoadMatrices(q[p], query + (p * a.padded_heads + 8 * i) * pitch + d);
+      }
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        for (int m = 0; m < 2; ++m) {
+          const uint32_t(&key)[4] = keys[0].a[step][m];
+          MmaSignedSigned(high[i][m], key, q[0][2 * step], q[0][2 * step + 1]);
+          if constexpr (kPlanes == 2) {
+            MmaSignedSigned(dots[i][m], key, q[1][2 * step], q[1][2 * step + 1]);
+            MmaSignedSigned(dots[i][m], keys[1].a[step][m], q[0][2 * step], q[0][2 * step + 1]);
+          }
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kColumns; ++i) {
+    for (int m = 0; m < 2; ++m) {
+      for (int c = 0; c < 4; ++c) {
+        dots[i][m][c] = int(uint32_t(high[i][m][c]) * 256u + uint32_t(dots[i][m][c]));
+      }
+    }
+  }
+}
+
+// A block per (512 keys, token).
+template <int kColumns, int kPlanes>
+__global__ void __launch_bounds__(kScoreThreads, 2)
+    IndexScoresKernel(const __grid_constant__ ScoreArguments a) {
+  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
+  const int g = lane / 4, t = lane % 4;
+  const int64_t token = a.first_token + blockIdx.y;
+  WaitForPrevious();
+  if (token >= *a.task.live) return;
+  const int64_t num_keys = a.task.positions[token] + 1;
+  if (num_keys <= a.task.selection.max_keys) return;  // all are selected
+  const int64_t first_key = int64_t(blockIdx.x) * kKeysPerBlock;
+  if (first_key >= num_keys) return;
+
+  uint8_t* queries = DynamicShared();
+  float* scales =
+      reinterpret_cast<float*>(queries + kPlanes * a.padded_heads * QueryPitch(a.padded_dim));
+  float* weights = scales + a.padded_heads;
+  LoadIndexQueries<kColumns, kPlanes>(a, token, queries, scales, weights);
+  LetNextBegin();
+
+  const PageTable pages = a.task.pages.of(token);
+  float* out = a.rows.of(int64_t(blockIdx.y));
+  for (int unit = warp; unit < kKeysPerBlock / kUnitKeys; unit += kScoreWarps) {
+    const int64_t key = first_key + unit * kUnitKeys;
+    if (key >= num_keys) break;
+    // A unit lies in one page.
+    const uint8_t* panel = pages.panel(a.task.layout, key) + g / 4 * a.task.layout.panel_bytes();
+    const float4 by_key =
+        *reinterpret_cast<const float4*>(panel + a.task.layout.scales_at() + g % 4 * 16);
+    const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
+    float score[4] = {};  // of keys 4 (g % 4) .. + 3 of the lane's panel
+    for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
+      int dots[kColumns][2][4];
+      KeyProducts<kColumns, kPlanes>(a, panel, queries + group * QueryPitch(a.padded_dim), lane,
+                                     dots);
+      const float2* scale = reinterpret_cast<const float2*>(scales + group + 2 * kColumns * t);
+      const float2* weight = reinterpret_cast<const float2*>(weights + group + 2 * kColumns * t);
+      float v[kColumns][2][4];  // max(value, 0) of the lane's heads and keys
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        const float2 by_head = scale[i];
+        for (int k = 0; k < 4; ++k) {
+          const int c = k % 2 * 2;
+          const float x = __fmul_rn(float(dots[i][k / 2][c]), __fmul_rn(by_head.x, key_scale[k]));
+          const float y =
+              __fmul_rn(float(dots[i][k / 2][c + 1]), __fmul_rn(by_head.y, key_scale[k]));
+          v[i][0][k] = x > 0.0f ? x : 0.0f;
+          v[i][1][k] = y > 0.0f ? y : 0.0f;
+        }
+      }
+      // Lane after lane adds its heads to what the one before it has; in the end all have the sum.
+      for (int turn = 0; turn < 4; ++turn) {
+        float sum[4] = {score[0], score[1], score[2], score[3]};
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) {
+          const float2 w = weight[i];
+          for (int k = 0; k < 4; ++k) {
+            sum[k] = __fmaf_rn(w.x, v[i][0][k], sum[k]);
+            sum[k] = __fmaf_rn(w.y, v[i][1][k], sum[k]);
+          }
+        }
+        for (int k = 0; k < 4; ++k) {
+          score[k] = __shfl_sync(kAllLanes, sum[k], lane / 4 * 4 + turn);
+        }
+      }
+    }
+    if (t == 0) {
+      *reinterpret_cast<float4*>(out + key + g * 4) =
+          make_float4(__fadd_rn(score[0], 0.0f), __fadd_rn(score[1], 0.0f),
+                      __fadd_rn(score[2], 0.0f), __fadd_rn(score[3], 0.0f));
+    }
+  }
+}
+
+template <int kColumns>
+void LaunchScores(const KernelContext& context, ScoreArguments& a, int64_t num_tokens) {
+  const int planes = int(a.task.layout.num_planes);
+  a.padded_heads = int(RoundUp(a.task.num_heads, 8 * kColumns));
+  const dim3 grid(unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock)), unsigned(num_tokens));
+  const LaunchShape shape{grid, dim3(kScoreThreads),
+                          size_t(ScoreSharedBytes(a.padded_dim, a.padded_heads, planes))};
+  Launch("index scores",
+         planes == 2 ? IndexScoresKernel<kColumns, 2> : IndexScoresKernel<kColumns, 1>, shape,
+         context.stream, a);
+}
+
+}  // namespace
+
+size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions) {
+  const int64_t row = ScoreRows::Pitch(max_positions) * int64_t(sizeof(float));
+  return size_t(std::min(max_tokens * row, std::max(row, kMaxScoreBytes)));
+}
+
+void Select(const KernelContext& context, const SelectTask& task) {
+  if (task.max_positions <= task.selection.max_keys) {  // nobody can see more keys
+    ClearCounts(context, task);
+    return;
+  }
+  ScoreArguments a{};
+  a.task = task;
+  a.rows = {reinterpret_cast<float*>(task.scratch), ScoreRows::Pitch(task.max_positions)};
+  a.dim = int(task.layout.dim);
+  a.padded_dim = int(RoundUp(task.layout.dim, kStepDims));
+  const int64_t at_once =
+      std::max<int64_t>(1, kMaxScoreBytes / (a.rows.pitch * int64_t(sizeof(float))));
+  for (int64_t first = 0; first < task.num_tokens; first += at_once) {
+    const int64_t count = std::min(at_once, task.num_tokens - first);
+    a.first_token = first;
+    if (task.num_heads <= 8) {
+      LaunchScores<1>(context, a, count);
+    } else if (task.num_heads <= 16) {
+      LaunchScores<2>(context, a, count);
+    } else {
+      LaunchScores<4>(context, a, count);
+    }
+    SelectTopKeys(context, task, a.rows, first, count);
+  }
+}
+
+}  // namespace hillstar::cuda
