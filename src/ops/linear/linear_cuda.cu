@@ -7,6 +7,9 @@
 namespace hillstar::cuda {
 namespace {
 
+// Slots of experts that the decode kernel takes.
+constexpr int kMostDecodeSlots = 512;
+
 // Threads of a block: 16 rows x 8 tokens.
 constexpr int kPlainTokens = 8;
 
@@ -148,6 +151,10 @@ void RunList(const KernelContext& context, WeightFormat format, const WorkList& 
     tokens = std::max(tokens, list.work[i].num_tokens);
   }
   if (tokens == 0) return;
+  if (tokens <= kMostDecodeTokens) {
+    return WithFormat(format,
+                      [&]<WeightFormat kFormat>() { DecodeLinear<kFormat>(context, list); });
+  }
   const LaunchShape shape{dim3(unsigned(panels), unsigned((tokens + 7) / kPlainTokens)),
                           dim3(kPanelRows * kPlainTokens)};
   WithFormat(format, [&]<WeightFormat kFormat>() {
@@ -157,6 +164,10 @@ void RunList(const KernelContext& context, WeightFormat format, const WorkList& 
 
 void RunExperts(const KernelContext& context, WeightFormat format, const ExpertWork& work,
                 const MatrixWork& shared) {
+  if (shared.num_tokens <= kMostDecodeTokens && work.num_slots <= kMostDecodeSlots) {
+    return WithFormat(
+        format, [&]<WeightFormat kFormat>() { DecodeExperts<kFormat>(context, work, shared); });
+  }
   const int panels = std::max(work.matrix.panels(), shared.num_tokens ? shared.panels() : 0);
   const LaunchShape shape{dim3(unsigned(panels), unsigned(work.num_experts + 1)),
                           dim3(kPanelRows * kPlainTokens)};

@@ -26,7 +26,15 @@ struct MatrixWork {
   float* y = nullptr;
   int64_t y_stride = 0;
 
+  // How a block of the decode kernel goes through it; PlanDecode.
+  int segments = 0;  // of 8 groups
+  int at_once = 0;   // row blocks of a unit
+  int passes = 0;    // over the segments, a segment a warp
+  int units = 0;     // of a head
+
   constexpr int panels() const { return int(NumPanels(rows)); }
+  // Row blocks: two panels, or a panel of each matrix.
+  constexpr int blocks() const { return up ? panels() : (panels() + 1) / 2; }
   __device__ __forceinline__ int64_t x_row(int64_t t) const {
     return x_rows ? x_rows[t] : x_first + t * x_step;
   }
@@ -107,6 +115,12 @@ __device__ __forceinline__ float GroupDot(uint32_t high, uint32_t low, uint32_t 
   }
 }
 
-// linear_decode_cuda.cu and linear_prefill_cuda.cu: up to eight tokens and more than those.
+// linear_decode_cuda.cu: up to kMostDecodeTokens tokens of each matrix; experts may have more, each
+// eight of which read the weights again.
+inline constexpr int kMostDecodeTokens = 8;
+template <WeightFormat kFormat>
+void DecodeLinear(const KernelContext& context, const WorkList& list);
+template <WeightFormat kFormat>
+void DecodeExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared);
 
 }  // namespace hillstar::cuda
