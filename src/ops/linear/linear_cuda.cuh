@@ -8,6 +8,10 @@
 
 namespace hillstar::cuda {
 
+// Rows that a warp multiplies at once: two panels, or a panel of each of two matrices. Lane (gid,
+// tid) = (lane / 4, lane % 4) has rows 4 gid .. 4 gid + 3.
+inline constexpr int kBlockRows = 2 * kPanelRows;
+
 // y[t, r] = row r of w times x[x_row(t)]; with `up`, y = silu(w x) * (up x). There may be several
 // such matrices of one size behind each other: "heads", of which each has its own column of x rows
 // and of y.
@@ -80,6 +84,51 @@ struct ExpertWork {
   }
 };
 
+// An expert with some of its slots.
+struct ExpertEntry {
+  int expert;
+  int first;  // slot
+  int count;
+};
+
+// Calls put(i, entry) for each entry i there is: the experts that have slots, at most `most` slots
+// an entry, in the same order in every block; each by one thread. By all threads of a block, at
+// most kMostListWarps warps; begins and ends with a barrier. `counts`: of as many. Returns how
+// many.
+inline constexpr int kMostListWarps = 16;
+template <typename Put>
+__device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int* counts,
+                                           const Put& put) {
+  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
+  const int num_warps = int(blockDim.x) / kWarpLanes;
+  int total = 0;
+  for (int base = 0; base < work.num_experts; base += int(blockDim.x)) {
+    const int e = base + int(threadIdx.x);
+    const int first = e < work.num_experts ? work.begin[e] : 0;
+    const int count = e < work.num_experts ? work.begin[e + 1] - first : 0;
+    const int mine = (count + most - 1) / most;
+    int end = mine;  // of this lane's entries, in its warp's
+    for (int d = 1; d < kWarpLanes; d *= 2) {
+      const int before = __shfl_up_sync(kAllLanes, end, unsigned(d));
+      if (lane >= d) end += before;
+    }
+    __syncthreads();
+    if (lane == kWarpLanes - 1) counts[warp] = end;
+    __syncthreads();
+    int at = total + end - mine;
+    for (int w = 0; w < num_warps; ++w) {
+      if (w < warp) at += counts[w];
+      total += counts[w];
+    }
+    for (int i = 0; i < mine; ++i) {
+      const int left = count - i * most;
+      put(at + i, ExpertEntry{e, first + i * most, left < most ? left : most});
+    }
+  }
+  __syncthreads();
+  return total;
+}
+
 // Where things lie in a tile of 16 rows x 64 inputs; docs/container.md.
 template <WeightFormat kFormat>
 struct Tile {
@@ -122,5 +171,11 @@ template <WeightFormat kFormat>
 void DecodeLinear(const KernelContext& context, const WorkList& list);
 template <WeightFormat kFormat>
 void DecodeExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared);
+
+// linear_prefill_cuda.cu: any number of tokens, in tiles.
+template <WeightFormat kFormat>
+void PrefillLinear(const KernelContext& context, const WorkList& list);
+template <WeightFormat kFormat>
+void PrefillExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared);
 
 }  // namespace hillstar::cuda

@@ -25,7 +25,7 @@ struct DecodeLayout {
     sums = inputs + size_t(warps) * size_t(Inputs<kTiles>::Bytes(shape.num_columns / 2));
     entries = sums + SumBytes(shape) * 2;
     counts = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
-    end = counts + kMostDecodeWarps * sizeof(int);
+    end = counts + kMostListWarps * sizeof(int);
   }
   static __host__ __device__ size_t SumBytes(const DecodeShape& shape) {
     return size_t(shape.sum_segments) * kBlockRows * Inputs<kTiles>::kTokens * sizeof(float);
@@ -273,8 +273,9 @@ __global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
   }
   WaitForPrevious();
   LetNextBegin();
-  units.total += ListEntries(work, Inputs<kTiles>::kTokens, entries,
-                             reinterpret_cast<int*>(shared + layout.counts)) *
+  auto* counts = reinterpret_cast<int*>(shared + layout.counts);
+  units.total += ListEntries(work, Inputs<kTiles>::kTokens, counts,
+                             [&](int i, ExpertEntry entry) { entries[i] = entry; }) *
                  work.matrix.units;
   for (; issued < shape.depth - 1; ++issued) {
     ring.Issue(units, units.total);

@@ -15,7 +15,6 @@
 
 namespace hillstar::cuda {
 
-inline constexpr int kBlockRows = 32;
 inline constexpr int kTileTokens = 4;
 inline constexpr int kMostDecodeWarps = 12;
 
@@ -78,13 +77,6 @@ struct ListUnits {
   }
 };
 
-// An expert with some of its slots.
-struct ExpertEntry {
-  int expert;
-  int first;  // slot
-  int count;
-};
-
 // The shared expert, then the entries, which a block lists for itself.
 struct ExpertUnits {
   const ExpertWork& work;
@@ -100,40 +92,6 @@ struct ExpertUnits {
             unit % work.matrix.units * work.matrix.at_once};
   }
 };
-
-// Lists the experts that have slots, at most `most` slots an entry, the same in every block. By all
-// threads; begins and ends with a barrier. `counts`: [kMostDecodeWarps + 1]. Returns how many.
-__device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, ExpertEntry* entries,
-                                           int* counts) {
-  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  const int num_warps = int(blockDim.x) / kWarpLanes;
-  int total = 0;
-  for (int base = 0; base < work.num_experts; base += int(blockDim.x)) {
-    const int e = base + int(threadIdx.x);
-    const int first = e < work.num_experts ? work.begin[e] : 0;
-    const int count = e < work.num_experts ? work.begin[e + 1] - first : 0;
-    const int mine = (count + most - 1) / most;
-    int end = mine;  // of this lane's entries, in its warp's
-    for (int d = 1; d < kWarpLanes; d *= 2) {
-      const int before = __shfl_up_sync(kAllLanes, end, unsigned(d));
-      if (lane >= d) end += before;
-    }
-    __syncthreads();
-    if (lane == kWarpLanes - 1) counts[warp] = end;
-    __syncthreads();
-    int at = total + end - mine;
-    for (int w = 0; w < num_warps; ++w) {
-      if (w < warp) at += counts[w];
-      total += counts[w];
-    }
-    for (int i = 0; i < mine; ++i) {
-      const int left = count - i * most;
-      entries[at + i] = {e, first + i * most, left < most ? left : most};
-    }
-  }
-  __syncthreads();
-  return total;
-}
 
 // What a warp loads, ahead of what it multiplies.
 template <WeightFormat kFormat>

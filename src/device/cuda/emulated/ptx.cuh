@@ -96,6 +96,13 @@ inline void CopyAsync16(void* shared, const void* from, bool valid = true) {
     std::memset(shared, 0, 16);
   }
 }
+inline void CopyAsync4(void* shared, const void* from, bool valid = true) {
+  if (valid) {
+    std::memcpy(shared, from, 4);
+  } else {
+    std::memset(shared, 0, 4);
+  }
+}
 inline void CommitCopies() {}
 template <int kPending>
 void WaitForCopies() {}
