@@ -18,6 +18,9 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpLanes;
 constexpr int kBlocksOfWarp = 2;
+// Floats of a token's row in the staging of a warp's results: 16-byte words of one store meet in no
+// bank.
+constexpr int kStagingRow = kBlockRows + 4;
 
 // Sizes of a launch's tiles.
 template <WeightFormat kFormat, int kWarpsM>
@@ -33,6 +36,7 @@ struct Shape {
   static constexpr int kScalesAt = kPlanesAt + 2 * kTokens * kGroup;
   static constexpr int kSumsAt = kScalesAt + kTokens * 4;
   static constexpr int kStageBytes = kSumsAt + kTokens * 4;
+  static constexpr int kStagingBytes = kWarps * kWarpTokens * kStagingRow * int(sizeof(float));
 };
 
 // Some rows and tokens of a matrix: a block's work.
@@ -137,7 +141,7 @@ using Sums = float[kBlocksOfWarp][2][S::kColumnTiles][4];
 template <WeightFormat kFormat, typename S, bool kAll>
 __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint32_t (&a)[2][4],
                                      const uint32_t (&b)[S::kColumnTiles][2][4],
-                                     const int2 (&correction)[S::kColumnTiles], int columns) {
+                                     const uint8_t* sums, int columns) {
   // Words of B for step s: tid + 4 (...) of the 16 of a group.
   constexpr int kFirst[2] = {0, Tile<kFormat>::kIsW4 ? 1 : 2};
   constexpr int kSecond = Tile<kFormat>::kIsW4 ? 2 : 1;
@@ -146,10 +150,12 @@ __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint
 #pragma unroll
     for (int n = 0; n < S::kColumnTiles; ++n) {
       if (!kAll && n >= columns) break;
+      int2 sum = make_int2(0, 0);
+      if (plane == 1) sum = *reinterpret_cast<const int2*>(sums + n * 32);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int less = i % 2 == 0 ? correction[n].x : correction[n].y;
-        dots[n][i] = plane == 0 ? 0 : int(256u * uint32_t(dots[n][i]) - uint32_t(less));
+        const auto less = uint32_t(Tile<kFormat>::kOffset) * uint32_t(i % 2 == 0 ? sum.x : sum.y);
+        dots[n][i] = plane == 0 ? 0 : int(256u * uint32_t(dots[n][i]) - less);
       }
     }
 #pragma unroll
@@ -170,8 +176,8 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
   using T = Tile<kFormat>;
   const int lane = int(threadIdx.x) % kWarpLanes, gid = lane / 4, tid = lane % 4;
   uint32_t b[S::kColumnTiles][2][4];
-  float2 x_scale[S::kColumnTiles];
-  int2 correction[S::kColumnTiles];
+  const uint8_t* x_scales = stage + S::kScalesAt + (warp_n * S::kWarpTokens + 2 * tid) * 4;
+  const uint8_t* x_sums = x_scales + S::kSumsAt - S::kScalesAt;
 #pragma unroll
   for (int n = 0; n < S::kColumnTiles; ++n) {
     if (!kAll && n >= columns) break;
@@ -180,11 +186,6 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     const uint8_t* row = stage + S::kPlanesAt + t * kGroup + ((lane / 8) ^ (t / 2 & 3)) * 16;
     LoadMatrices(b[n][0], row);
     LoadMatrices(b[n][1], row + S::kTokens * kGroup);
-    const int column = warp_n * S::kWarpTokens + n * 8 + 2 * tid;
-    x_scale[n] = *reinterpret_cast<const float2*>(stage + S::kScalesAt + column * 4);
-    const int2 sum = *reinterpret_cast<const int2*>(stage + S::kSumsAt + column * 4);
-    correction[n] = make_int2(int(uint32_t(T::kOffset) * uint32_t(sum.x)),
-                              int(uint32_t(T::kOffset) * uint32_t(sum.y)));
   }
 #pragma unroll
   for (int block = 0; block < kBlocksOfWarp; ++block) {
@@ -206,22 +207,23 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
+      ForgetLoads();  // of scales and sums: registers are short
       uint32_t a[2][4];
       int high[S::kColumnTiles][4], low[S::kColumnTiles][4] = {};
       Fragments<kFormat>(a, words[0], h);
-      Dots<kFormat, S, kAll>(high, a, b, correction, columns);
+      Dots<kFormat, S, kAll>(high, a, b, x_sums, columns);
       if constexpr (T::kIsW15) {
         Fragments<kFormat>(a, words[T::kPlanes - 1], h);
-        Dots<kFormat, S, kAll>(low, a, b, correction, columns);
+        Dots<kFormat, S, kAll>(low, a, b, x_sums, columns);
       }
 #pragma unroll
       for (int n = 0; n < S::kColumnTiles; ++n) {
         if (!kAll && n >= columns) break;
+        const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + n * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float d = GroupDot<kFormat>(uint32_t(high[n][i]), uint32_t(low[n][i]), 0);
-          const float scale =
-              __fmul_rn(w_scale[2 * h + i / 2], i % 2 == 0 ? x_scale[n].x : x_scale[n].y);
+          const float scale = __fmul_rn(w_scale[2 * h + i / 2], i % 2 == 0 ? x_scale.x : x_scale.y);
           sums[block][h][n][i] = __fmaf_rn(d, scale, sums[block][h][n][i]);
         }
       }
@@ -229,42 +231,38 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
   }
 }
 
-// Writes a warp's sums.
+// Writes a warp's sums, a row block at a time through `staging` of its own: f32 [kWarpTokens]
+// [kStagingRow].
 template <typename S>
-__device__ __forceinline__ void WriteTile(const TileOfWork& tile, const Sums<S>& sums, int warp_m,
-                                          int warp_n, int columns) {
+__device__ __forceinline__ void WriteSums(const TileOfWork& tile, const Sums<S>& sums, int warp_m,
+                                          int warp_n, float* staging) {
   const MatrixWork& m = tile.m;
   const int lane = int(threadIdx.x) % kWarpLanes, gid = lane / 4, tid = lane % 4;
-  const bool aligned = (reinterpret_cast<uintptr_t>(m.y) % 16 | uintptr_t(m.y_stride % 4)) == 0;
+  const int64_t first_token = tile.first_token + warp_n * S::kWarpTokens;
+  const int tokens = min(m.num_tokens - int(first_token), S::kWarpTokens);
 #pragma unroll
   for (int block = 0; block < kBlocksOfWarp; ++block) {
-    const int b = tile.first_block + warp_m * kBlocksOfWarp + block;
-    const int row = m.up ? b * kPanelRows + gid % 4 * 4 : b * kBlockRows + gid * 4;
+    __syncwarp();
 #pragma unroll
     for (int n = 0; n < S::kColumnTiles; ++n) {
-      if (n >= columns) break;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int t = tile.first_token + warp_n * S::kWarpTokens + n * 8 + 2 * tid + j;
-        float v[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          v[i] = sums[block][i / 2][n][i % 2 * 2 + j];
-          if (!m.up) continue;
-          const float up = __shfl_down_sync(kAllLanes, v[i], kWarpLanes / 2);
-          v[i] = __fmul_rn(Silu(v[i]), up);
-        }
-        if (t >= m.num_tokens || row >= m.rows || (m.up && gid >= 4)) continue;
-        float* y = m.y + t * m.y_stride + row;
-        if (aligned && row + 4 <= m.rows) {
-          *reinterpret_cast<float4*>(y) = make_float4(v[0], v[1], v[2], v[3]);
-          continue;
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (row + i < m.rows) y[i] = v[i];
-        }
+        const auto& s = sums[block];
+        *reinterpret_cast<float4*>(staging + (n * 8 + 2 * tid + j) * kStagingRow + gid * 4) =
+            make_float4(s[0][n][j], s[0][n][2 + j], s[1][n][j], s[1][n][2 + j]);
       }
+    }
+    __syncwarp();
+    // A lane a row; of two matrices half a warp a token.
+    const int rows = m.up ? kPanelRows : kBlockRows;
+    const int64_t b = tile.first_block + warp_m * kBlocksOfWarp + block;
+    const int64_t row = b * rows + lane % rows;
+    if (row >= m.rows) continue;
+#pragma unroll 1
+    for (int t = lane / rows; t < tokens; t += kWarpLanes / rows) {
+      float v = staging[t * kStagingRow + lane % rows];
+      if (m.up) v = __fmul_rn(Silu(v), staging[t * kStagingRow + kPanelRows + lane % rows]);
+      m.y[(first_token + t) * m.y_stride + row] = v;
     }
   }
 }
@@ -325,7 +323,10 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
       s = 0;
     }
   }
-  WriteTile<S>(tile, total, warp_m, warp_n, columns);
+  WaitForCopies<0>();
+  __syncthreads();
+  float* staging = reinterpret_cast<float*>(ring) + warp * S::kWarpTokens * kStagingRow;
+  WriteSums<S>(tile, total, warp_m, warp_n, staging);
 }
 
 template <WeightFormat kFormat, int kWarpsM>
@@ -358,25 +359,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   LetNextBegin();
   const int token_tiles = TokenTiles(beside, S::kTokens);
   const int beside_tiles = RowTiles(beside, S::kBlocks) * token_tiles;
-  int at = int(blockIdx.x);
+  const int at = int(blockIdx.x);
+  TileOfWork tile{beside, 0, 0};
   if (at < beside_tiles) {
-    const TileOfWork tile{beside, at / token_tiles * S::kBlocks, at % token_tiles * S::kTokens};
-    return RunTile<kFormat, kWarpsM>(tile, depth);
+    tile.first_block = at / token_tiles * S::kBlocks;
+    tile.first_token = at % token_tiles * S::kTokens;
+  } else {
+    const int wanted = (at - beside_tiles) % most_entries;
+    const int found = ListEntries(work, S::kTokens, counts, [&](int i, ExpertEntry e) {
+      if (i == wanted) entry = e;
+    });
+    if (wanted >= found) return;
+    tile.m = work.Expert(entry.expert, entry.first, entry.count);
+    tile.first_block = (at - beside_tiles) / most_entries * S::kBlocks;
   }
-  at -= beside_tiles;
-  const int wanted = at % most_entries;
-  const int found = ListEntries(work, S::kTokens, counts, [&](int i, ExpertEntry e) {
-    if (i == wanted) entry = e;
-  });
-  if (wanted >= found) return;
-  const TileOfWork tile{work.Expert(entry.expert, entry.first, entry.count),
-                        at / most_entries * S::kBlocks, 0};
   RunTile<kFormat, kWarpsM>(tile, depth);
 }
 
 template <typename S>
 size_t SharedBytes(int depth) {
-  return size_t(kRingAt<S> + depth * S::kStageBytes);
+  return size_t(kRingAt<S> + std::max(depth * S::kStageBytes, S::kStagingBytes));
 }
 
 // Slots of the ring that fit.
