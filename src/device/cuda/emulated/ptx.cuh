@@ -96,10 +96,18 @@ inline void CopyAsync16(void* shared, const void* from, bool valid = true) {
     std::memset(shared, 0, 16);
   }
 }
+inline void CopyAsync4(void* shared, const void* from, bool valid = true) {
+  if (valid) {
+    std::memcpy(shared, from, 4);
+  } else {
+    std::memset(shared, 0, 4);
+  }
+}
 inline void CommitCopies() {}
 template <int kPending>
 void WaitForCopies() {}
 
+inline void ForgetLoads() { asm volatile("" ::: "memory"); }
 inline float LoadVolatile(const float* from) { return *from; }
 inline float HalfBitsToFloat(uint16_t bits) { return HalfToFloat(bits); }
 inline float RoundToInteger(float x) { return std::rint(x); }

@@ -1,0 +1,181 @@
+// What the kernels of the linear layers share: a matrix, its inputs and its outputs in a kernel's
+// arguments; experts as matrices; the bytes of a tile.
+#pragma once
+
+#include "device/cuda/contract.cuh"
+#include "device/cuda/launch.cuh"
+#include "ops/cuda_kernels.h"
+
+namespace hillstar::cuda {
+
+// Rows that a warp multiplies at once: two panels, or a panel of each of two matrices. Lane (gid,
+// tid) = (lane / 4, lane % 4) has rows 4 gid .. 4 gid + 3.
+inline constexpr int kBlockRows = 2 * kPanelRows;
+
+// y[t, r] = row r of w times x[x_row(t)]; with `up`, y = silu(w x) * (up x). There may be several
+// such matrices of one size behind each other: "heads", of which each has its own column of x rows
+// and of y.
+struct MatrixWork {
+  const uint8_t* w = nullptr;   // panels, panel_stride bytes apart
+  const uint8_t* up = nullptr;  // likewise, or null
+  size_t panel_stride = 0;
+  int rows = 0;
+  int groups = 0;
+  int num_heads = 1;
+  int num_tokens = 0;
+  ActivationPlanes x;
+  const int32_t* x_rows = nullptr;  // row of token t, or null: x_first + t * x_step
+  int64_t x_first = 0;
+  int64_t x_step = 1;
+  float* y = nullptr;
+  int64_t y_stride = 0;
+
+  // How a block of the decode kernel goes through it; PlanDecode.
+  int segments = 0;  // of 8 groups
+  int at_once = 0;   // row blocks of a unit
+  int passes = 0;    // over the segments, a segment a warp
+  int units = 0;     // of a head
+
+  constexpr int panels() const { return int(NumPanels(rows)); }
+  // Row blocks: two panels, or a panel of each matrix.
+  constexpr int blocks() const { return up ? panels() : (panels() + 1) / 2; }
+  __device__ __forceinline__ int64_t x_row(int64_t t) const {
+    return x_rows ? x_rows[t] : x_first + t * x_step;
+  }
+  // One head's matrix.
+  __device__ __forceinline__ MatrixWork Head(int h) const {
+    MatrixWork one = *this;
+    one.w += size_t(h) * size_t(panels()) * panel_stride;
+    one.x_first += h;
+    one.y += int64_t(h) * rows;
+    one.num_heads = 1;
+    return one;
+  }
+};
+
+// Matrices of one format side by side in a launch.
+struct WorkList {
+  int count = 0;
+  MatrixWork work[kMaxLayersAtOnce];
+};
+
+// The experts of a launch: expert e's matrix is at images[e] + offset, its tokens are the slots
+// begin[e] .. begin[e + 1) - 1.
+struct ExpertWork {
+  const uint8_t* const* images = nullptr;
+  const int32_t* begin = nullptr;
+  const int32_t* slot_tokens = nullptr;  // rows of x; null: a slot's row is its own
+  int num_experts = 0;
+  int num_slots = 0;     // at most
+  size_t w_offset = 0;   // in an image
+  size_t up_offset = 0;  // likewise, where matrix.up is not null
+  MatrixWork matrix;     // of every expert: sizes, x, y of slot 0; w and up say what there is
+
+  // `count` tokens of expert e from slot `first` on.
+  __device__ __forceinline__ MatrixWork Expert(int e, int first, int count) const {
+    MatrixWork one = matrix;
+    one.w = images[e] + w_offset;
+    if (matrix.up) one.up = images[e] + up_offset;
+    one.x_rows = slot_tokens ? slot_tokens + first : nullptr;
+    one.x_first = first;
+    one.num_tokens = count;
+    one.y += int64_t(first) * matrix.y_stride;
+    return one;
+  }
+};
+
+// An expert with some of its slots.
+struct ExpertEntry {
+  int expert;
+  int first;  // slot
+  int count;
+};
+
+// Calls put(i, entry) for each entry i there is: the experts that have slots, at most `most` slots
+// an entry, in the same order in every block; each by one thread. By all threads of a block, at
+// most kMostListWarps warps; begins and ends with a barrier. `counts`: of as many. Returns how
+// many.
+inline constexpr int kMostListWarps = 16;
+template <typename Put>
+__device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int* counts,
+                                           const Put& put) {
+  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
+  const int num_warps = int(blockDim.x) / kWarpLanes;
+  int total = 0;
+  for (int base = 0; base < work.num_experts; base += int(blockDim.x)) {
+    const int e = base + int(threadIdx.x);
+    const int first = e < work.num_experts ? work.begin[e] : 0;
+    const int count = e < work.num_experts ? work.begin[e + 1] - first : 0;
+    const int mine = (count + most - 1) / most;
+    int end = mine;  // of this lane's entries, in its warp's
+    for (int d = 1; d < kWarpLanes; d *= 2) {
+      const int before = __shfl_up_sync(kAllLanes, end, unsigned(d));
+      if (lane >= d) end += before;
+    }
+    __syncthreads();
+    if (lane == kWarpLanes - 1) counts[warp] = end;
+    __syncthreads();
+    int at = total + end - mine;
+    for (int w = 0; w < num_warps; ++w) {
+      if (w < warp) at += counts[w];
+      total += counts[w];
+    }
+    for (int i = 0; i < mine; ++i) {
+      const int left = count - i * most;
+      put(at + i, ExpertEntry{e, first + i * most, left < most ? left : most});
+    }
+  }
+  __syncthreads();
+  return total;
+}
+
+// Where things lie in a tile of 16 rows x 64 inputs; docs/container.md.
+template <WeightFormat kFormat>
+struct Tile {
+  static constexpr bool kIsW4 = kFormat == WeightFormat::kW4;
+  static constexpr bool kIsW15 = kFormat == WeightFormat::kW15;
+  static constexpr int kVectorBytes = 64;  // 4 bytes of each row
+  static constexpr int kPlaneVectors = kIsW4 ? 8 : 16;
+  static constexpr int kPlanes = kIsW15 ? 2 : 1;
+  static constexpr int kScaleOffset = kPlanes * kPlaneVectors * kVectorBytes;
+  static constexpr int kScaleBytes = kIsW15 ? 4 : 2;  // of a row
+  static constexpr int kBytes = kScaleOffset + kPanelRows * kScaleBytes;
+  static constexpr int kOffset = kIsW4 ? 8 : 128;  // what a stored value is too large by
+
+  // The scale of a row, as the products of scales take it.
+  static __device__ __forceinline__ float Scale(const uint8_t* scales, int row) {
+    if constexpr (kIsW15) {
+      return __fmul_rn(reinterpret_cast<const float*>(scales)[row], 1.0f / 256);
+    } else {
+      return HalfBitsToFloat(reinterpret_cast<const uint16_t*>(scales)[row]);
+    }
+  }
+};
+
+// The dot product of a group from the dots of each plane of the weights, as stored, with both
+// planes of x; `correction` is kOffset times the sum of x.
+template <WeightFormat kFormat>
+__device__ __forceinline__ float GroupDot(uint32_t high, uint32_t low, uint32_t correction) {
+  const float h = __int2float_rn(int(high - correction));
+  if constexpr (kFormat == WeightFormat::kW15) {
+    return __fmaf_rn(256.0f, h, __int2float_rn(int(low - correction)));
+  } else {
+    return h;
+  }
+}
+
+// linear_decode_cuda.cu: up to kMostDecodeTokens tokens of each matrix; experts may have more, each
+// eight of which read the weights again.
+inline constexpr int kMostDecodeTokens = 8;
+template <WeightFormat kFormat>
+void DecodeLinear(const KernelContext& context, const WorkList& list);
+template <WeightFormat kFormat>
+void DecodeExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared);
+
+// linear_prefill_cuda.cu: any number of tokens, in tiles.
+template <WeightFormat kFormat>
+void PrefillLinear(const KernelContext& context, const WorkList& list);
+template <WeightFormat kFormat>
+void PrefillExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared);
+
+}  // namespace hillstar::cuda

@@ -1,0 +1,453 @@
+// Many tokens, bounded by the tensor cores: a block of 8 warps multiplies kWarpsM x 64 rows with
+// the tokens of a tile. A warp has 64 rows (two row blocks) x up to 32 tokens: per group it takes
+// B, both planes of its tokens, into registers once and goes over its rows with it. The exact
+// integer of a group is 256 times the high plane's dots, on which the low plane's are added by the
+// MMAs.
+//
+// Groups pass through a ring of stages in shared memory. Tiles: as stored, but the 16-byte quarters
+// of vectors 2, 3, 6, 7, ... are swapped in pairs; planes: 64 bytes a token, the quarters in an
+// order that depends on the token. So no two lanes that read at once meet in a bank.
+#include <algorithm>
+
+#include "core/check.h"
+#include "ops/linear/linear_cuda.cuh"
+
+namespace hillstar::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarpLanes;
+constexpr int kBlocksOfWarp = 2;
+// Floats of a token's row in the staging of a warp's results: 16-byte words of one store meet in no
+// bank.
+constexpr int kStagingRow = kBlockRows + 4;
+
+// Sizes of a launch's tiles.
+template <WeightFormat kFormat, int kWarpsM>
+struct Shape {
+  using T = Tile<kFormat>;
+  static constexpr int kColumnTiles = T::kIsW15 ? 2 : 4;  // of 8 tokens, of a warp
+  static constexpr int kWarpTokens = 8 * kColumnTiles;
+  static constexpr int kTokens = kWarps / kWarpsM * kWarpTokens;
+  static constexpr int kBlocks = kBlocksOfWarp * kWarpsM;
+  static constexpr int kPanels = 2 * kBlocks;
+  // A stage: tiles, planes [2][kTokens][64], scales and sums [kTokens].
+  static constexpr int kPlanesAt = kPanels * T::kBytes;
+  static constexpr int kScalesAt = kPlanesAt + 2 * kTokens * kGroup;
+  static constexpr int kSumsAt = kScalesAt + kTokens * 4;
+  static constexpr int kStageBytes = kSumsAt + kTokens * 4;
+  static constexpr int kStagingBytes = kWarps * kWarpTokens * kStagingRow * int(sizeof(float));
+};
+
+// Some rows and tokens of a matrix: a block's work.
+struct TileOfWork {
+  MatrixWork m;
+  int first_block;
+  int first_token;
+};
+
+// Tiles of a matrix, of one head.
+__host__ __device__ constexpr int RowTiles(const MatrixWork& m, int blocks) {
+  return (m.blocks() + blocks - 1) / blocks;
+}
+__host__ __device__ constexpr int TokenTiles(const MatrixWork& m, int tokens) {
+  return (m.num_tokens + tokens - 1) / tokens;
+}
+
+// At the beginning of a block's shared memory, the ring of stages behind it: not in registers,
+// which the sums need.
+template <typename S>
+struct Header {
+  alignas(16) uint8_t tile_bytes[sizeof(TileOfWork)];
+  int rows[S::kTokens];  // of x, or -1
+
+  __device__ const TileOfWork& tile() const {
+    return *reinterpret_cast<const TileOfWork*>(tile_bytes);
+  }
+};
+template <typename S>
+constexpr int kRingAt = (int(sizeof(Header<S>)) + 127) / 128 * 128;
+
+// Copies stages of one tile of work.
+template <WeightFormat kFormat, int kWarpsM>
+__device__ __forceinline__ void CopyStage(const Header<Shape<kFormat, kWarpsM>>& header,
+                                          uint8_t* stage, int group) {
+  using T = Tile<kFormat>;
+  using S = Shape<kFormat, kWarpsM>;
+  static_assert(2 * S::kTokens <= kThreads && S::kTokens % 32 == 0);
+  constexpr int kChunks = T::kBytes / 16;
+  const MatrixWork& m = header.tile().m;
+  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
+#pragma unroll
+  for (int p = warp; p < S::kPanels; p += kWarps) {
+    const int block = header.tile().first_block + p / 2;
+    const int panel = m.up ? block : 2 * block + p % 2;
+    const bool valid = panel < m.panels();
+    const uint8_t* from = (m.up && p % 2 == 1 ? m.up : m.w) +
+                          int64_t(panel) * int64_t(m.panel_stride) + int64_t(group) * T::kBytes;
+    uint8_t* to = stage + p * T::kBytes;
+#pragma unroll
+    for (int chunk = lane; chunk < kChunks; chunk += kWarpLanes) {
+      const int swapped = chunk * 16 < T::kScaleOffset ? chunk ^ (chunk / 4 & 2) : chunk;
+      CopyAsync16(to + swapped * 16, from + chunk * 16, valid);
+    }
+  }
+  const int quarter = int(threadIdx.x) % 4, plane = int(threadIdx.x) / 4 % 2;
+  const int8_t* x = (plane == 0 ? m.x.hi : m.x.lo) + group * kGroup + quarter * 16;
+#pragma unroll
+  for (int t = int(threadIdx.x) / 8; t < S::kTokens; t += kThreads / 8) {
+    const int row = header.rows[t];
+    CopyAsync16(
+        stage + S::kPlanesAt + (plane * S::kTokens + t) * kGroup + (quarter ^ (t / 2 & 3)) * 16,
+        x + int64_t(row) * (m.groups * kGroup), row >= 0);
+  }
+  if (threadIdx.x < 2 * S::kTokens) {
+    const int row = header.rows[threadIdx.x % S::kTokens];
+    const int64_t at = int64_t(row) * m.groups + group;
+    const bool sums = threadIdx.x >= S::kTokens;
+    const void* from = sums ? static_cast<const void*>(m.x.sum + at) : m.x.scale + at;
+    CopyAsync4(stage + S::kScalesAt + threadIdx.x * 4, from, row >= 0);
+  }
+}
+
+// The A fragments of 64 inputs: step s, rows 4 gid + 2 h and + 1 of the lane's block.
+template <WeightFormat kFormat>
+__device__ __forceinline__ void Fragments(uint32_t (&a)[2][4], const uint4 (&words)[4], int h) {
+  constexpr uint32_t kLow = 0x0f0f0f0fu;
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    if constexpr (Tile<kFormat>::kIsW4) {
+      const uint32_t first = h == 0 ? words[s].x : words[s].z;
+      const uint32_t second = h == 0 ? words[s].y : words[s].w;
+      a[s][0] = first & kLow;
+      a[s][1] = second & kLow;
+      a[s][2] = first >> 4 & kLow;
+      a[s][3] = second >> 4 & kLow;
+    } else {
+      const uint4 p = words[2 * s], q = words[2 * s + 1];
+      a[s][0] = h == 0 ? p.x : p.z;
+      a[s][1] = h == 0 ? p.y : p.w;
+      a[s][2] = h == 0 ? q.x : q.z;
+      a[s][3] = h == 0 ? q.y : q.w;
+    }
+  }
+}
+
+// What a warp sums: [block][h][column tile][c] of the fragments.
+template <typename S>
+using Sums = float[kBlocksOfWarp][2][S::kColumnTiles][4];
+
+// dots[n] = both planes' dots of a plane of weights, less the correction of each column.
+template <WeightFormat kFormat, typename S, bool kAll>
+__device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint32_t (&a)[2][4],
+                                     const uint32_t (&b)[S::kColumnTiles][2][4],
+                                     const uint8_t* sums, int columns) {
+  // Words of B for step s: tid + 4 (...) of the 16 of a group.
+  constexpr int kFirst[2] = {0, Tile<kFormat>::kIsW4 ? 1 : 2};
+  constexpr int kSecond = Tile<kFormat>::kIsW4 ? 2 : 1;
+#pragma unroll
+  for (int plane = 0; plane < 2; ++plane) {
+#pragma unroll
+    for (int n = 0; n < S::kColumnTiles; ++n) {
+      if (!kAll && n >= columns) break;
+      int2 sum = make_int2(0, 0);
+      if (plane == 1) sum = *reinterpret_cast<const int2*>(sums + n * 32);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const auto less = uint32_t(Tile<kFormat>::kOffset) * uint32_t(i % 2 == 0 ? sum.x : sum.y);
+        dots[n][i] = plane == 0 ? 0 : int(256u * uint32_t(dots[n][i]) - less);
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int n = 0; n < S::kColumnTiles; ++n) {
+        if (!kAll && n >= columns) break;
+        MmaUnsignedSigned(dots[n], a[s], b[n][plane][kFirst[s]], b[n][plane][kFirst[s] + kSecond]);
+      }
+    }
+  }
+}
+
+// Adds a group to the sums of a segment. kAll: all column tiles have tokens.
+template <WeightFormat kFormat, typename S, bool kAll>
+__device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stage, int warp_m,
+                                              int warp_n, int columns) {
+  using T = Tile<kFormat>;
+  const int lane = int(threadIdx.x) % kWarpLanes, gid = lane / 4, tid = lane % 4;
+  uint32_t b[S::kColumnTiles][2][4];
+  const uint8_t* x_scales = stage + S::kScalesAt + (warp_n * S::kWarpTokens + 2 * tid) * 4;
+  const uint8_t* x_sums = x_scales + S::kSumsAt - S::kScalesAt;
+#pragma unroll
+  for (int n = 0; n < S::kColumnTiles; ++n) {
+    if (!kAll && n >= columns) break;
+    // Matrix lane / 8 is quarter lane / 8 of the plane's rows.
+    const int t = warp_n * S::kWarpTokens + n * 8 + lane % 8;
+    const uint8_t* row = stage + S::kPlanesAt + t * kGroup + ((lane / 8) ^ (t / 2 & 3)) * 16;
+    LoadMatrices(b[n][0], row);
+    LoadMatrices(b[n][1], row + S::kTokens * kGroup);
+  }
+#pragma unroll
+  for (int block = 0; block < kBlocksOfWarp; ++block) {
+    const uint8_t* tile = stage + ((warp_m * kBlocksOfWarp + block) * 2 + gid / 4) * T::kBytes;
+    const uint8_t* at = tile + tid * T::kVectorBytes + (gid % 4 ^ (tid & 2)) * 16;
+    float w_scale[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      w_scale[i] = T::Scale(tile + T::kScaleOffset, gid % 4 * 4 + i);
+    }
+    uint4 words[T::kPlanes][4];
+#pragma unroll
+    for (int p = 0; p < T::kPlanes; ++p) {
+#pragma unroll
+      for (int s = 0; s < T::kPlaneVectors / 4; ++s) {
+        words[p][s] =
+            *reinterpret_cast<const uint4*>(at + (p * T::kPlaneVectors + 4 * s) * T::kVectorBytes);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      ForgetLoads();  // of scales and sums: registers are short
+      uint32_t a[2][4];
+      int high[S::kColumnTiles][4], low[S::kColumnTiles][4] = {};
+      Fragments<kFormat>(a, words[0], h);
+      Dots<kFormat, S, kAll>(high, a, b, x_sums, columns);
+      if constexpr (T::kIsW15) {
+        Fragments<kFormat>(a, words[T::kPlanes - 1], h);
+        Dots<kFormat, S, kAll>(low, a, b, x_sums, columns);
+      }
+#pragma unroll
+      for (int n = 0; n < S::kColumnTiles; ++n) {
+        if (!kAll && n >= columns) break;
+        const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + n * 32);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float d = GroupDot<kFormat>(uint32_t(high[n][i]), uint32_t(low[n][i]), 0);
+          const float scale = __fmul_rn(w_scale[2 * h + i / 2], i % 2 == 0 ? x_scale.x : x_scale.y);
+          sums[block][h][n][i] = __fmaf_rn(d, scale, sums[block][h][n][i]);
+        }
+      }
+    }
+  }
+}
+
+// Writes a warp's sums, a row block at a time through `staging` of its own: f32 [kWarpTokens]
+// [kStagingRow].
+template <typename S>
+__device__ __forceinline__ void WriteSums(const TileOfWork& tile, const Sums<S>& sums, int warp_m,
+                                          int warp_n, float* staging) {
+  const MatrixWork& m = tile.m;
+  const int lane = int(threadIdx.x) % kWarpLanes, gid = lane / 4, tid = lane % 4;
+  const int64_t first_token = tile.first_token + warp_n * S::kWarpTokens;
+  const int tokens = min(m.num_tokens - int(first_token), S::kWarpTokens);
+#pragma unroll
+  for (int block = 0; block < kBlocksOfWarp; ++block) {
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < S::kColumnTiles; ++n) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const auto& s = sums[block];
+        *reinterpret_cast<float4*>(staging + (n * 8 + 2 * tid + j) * kStagingRow + gid * 4) =
+            make_float4(s[0][n][j], s[0][n][2 + j], s[1][n][j], s[1][n][2 + j]);
+      }
+    }
+    __syncwarp();
+    // A lane a row; of two matrices half a warp a token.
+    const int rows = m.up ? kPanelRows : kBlockRows;
+    const int64_t b = tile.first_block + warp_m * kBlocksOfWarp + block;
+    const int64_t row = b * rows + lane % rows;
+    if (row >= m.rows) continue;
+#pragma unroll 1
+    for (int t = lane / rows; t < tokens; t += kWarpLanes / rows) {
+      float v = staging[t * kStagingRow + lane % rows];
+      if (m.up) v = __fmul_rn(Silu(v), staging[t * kStagingRow + kPanelRows + lane % rows]);
+      m.y[(first_token + t) * m.y_stride + row] = v;
+    }
+  }
+}
+
+// A tile of work, by a block.
+template <WeightFormat kFormat, int kWarpsM>
+__device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
+  using S = Shape<kFormat, kWarpsM>;
+  auto& header = *reinterpret_cast<Header<S>*>(DynamicShared());
+  uint8_t* ring = DynamicShared() + kRingAt<S>;
+  if (threadIdx.x == 0) *reinterpret_cast<TileOfWork*>(header.tile_bytes) = given;
+  if (threadIdx.x < S::kTokens) {
+    const int t = given.first_token + int(threadIdx.x);
+    header.rows[threadIdx.x] = t < given.m.num_tokens ? int(given.m.x_row(t)) : -1;
+  }
+  __syncthreads();
+  const TileOfWork& tile = header.tile();
+  const int warp = int(threadIdx.x) / kWarpLanes;
+  const int warp_m = warp % kWarpsM, warp_n = warp / kWarpsM;
+  const int groups = given.m.groups;
+  for (int g = 0; g < depth - 1; ++g) {
+    if (g < groups) CopyStage<kFormat, kWarpsM>(header, ring + g * S::kStageBytes, g);
+    CommitCopies();
+  }
+  // Column tiles that have tokens, if this warp has rows.
+  const int tokens = tile.m.num_tokens - tile.first_token - warp_n * S::kWarpTokens;
+  const bool has_rows = tile.first_block + warp_m * kBlocksOfWarp < tile.m.blocks();
+  const int columns = !has_rows || tokens <= 0 ? 0 : (min(tokens, S::kWarpTokens) + 7) / 8;
+  Sums<S> total = {}, segment = {};
+  int slot = 0;
+  for (int g = 0; g < groups; ++g) {
+    if (depth == 4) {
+      WaitForCopies<2>();
+    } else if (depth == 3) {
+      WaitForCopies<1>();
+    } else {
+      WaitForCopies<0>();
+    }
+    __syncthreads();
+    const int ahead = g + depth - 1, free_slot = slot == 0 ? depth - 1 : slot - 1;
+    if (ahead < groups) {
+      CopyStage<kFormat, kWarpsM>(header, ring + free_slot * S::kStageBytes, ahead);
+    }
+    CommitCopies();
+    const uint8_t* stage = ring + slot * S::kStageBytes;
+    slot = slot + 1 == depth ? 0 : slot + 1;
+    if (columns == S::kColumnTiles) {
+      MultiplyStage<kFormat, S, true>(segment, stage, warp_m, warp_n, columns);
+    } else if (columns > 0) {
+      MultiplyStage<kFormat, S, false>(segment, stage, warp_m, warp_n, columns);
+    }
+    if (g % kSegmentGroups != kSegmentGroups - 1 && g + 1 != groups) continue;
+#pragma unroll
+    for (int i = 0; i < kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
+      float& t = (&total[0][0][0][0])[i];
+      float& s = (&segment[0][0][0][0])[i];
+      t = __fadd_rn(t, s);
+      s = 0;
+    }
+  }
+  WaitForCopies<0>();
+  __syncthreads();
+  float* staging = reinterpret_cast<float*>(ring) + warp * S::kWarpTokens * kStagingRow;
+  WriteSums<S>(tile, total, warp_m, warp_n, staging);
+}
+
+template <WeightFormat kFormat, int kWarpsM>
+__global__ void __launch_bounds__(kThreads, 1)
+    PrefillLinearKernel(const __grid_constant__ WorkList list, int depth) {
+  using S = Shape<kFormat, kWarpsM>;
+  WaitForPrevious();
+  LetNextBegin();
+  int at = int(blockIdx.x), i = 0, token_tiles = 1, tiles = 1;
+  for (;; ++i) {
+    token_tiles = TokenTiles(list.work[i], S::kTokens);
+    tiles = RowTiles(list.work[i], S::kBlocks) * token_tiles;
+    if (at < tiles * list.work[i].num_heads) break;
+    at -= tiles * list.work[i].num_heads;
+  }
+  const int in_head = at % tiles;
+  const TileOfWork tile{list.work[i].Head(at / tiles), in_head / token_tiles * S::kBlocks,
+                        in_head % token_tiles * S::kTokens};
+  RunTile<kFormat, kWarpsM>(tile, depth);
+}
+
+template <WeightFormat kFormat, int kWarpsM>
+__global__ void __launch_bounds__(kThreads, 1)
+    PrefillExpertsKernel(const __grid_constant__ ExpertWork work,
+                         const __grid_constant__ MatrixWork beside, int most_entries, int depth) {
+  using S = Shape<kFormat, kWarpsM>;
+  __shared__ ExpertEntry entry;
+  __shared__ int counts[kMostListWarps];
+  WaitForPrevious();
+  LetNextBegin();
+  const int token_tiles = TokenTiles(beside, S::kTokens);
+  const int beside_tiles = RowTiles(beside, S::kBlocks) * token_tiles;
+  const int at = int(blockIdx.x);
+  TileOfWork tile{beside, 0, 0};
+  if (at < beside_tiles) {
+    tile.first_block = at / token_tiles * S::kBlocks;
+    tile.first_token = at % token_tiles * S::kTokens;
+  } else {
+    const int wanted = (at - beside_tiles) % most_entries;
+    const int found = ListEntries(work, S::kTokens, counts, [&](int i, ExpertEntry e) {
+      if (i == wanted) entry = e;
+    });
+    if (wanted >= found) return;
+    tile.m = work.Expert(entry.expert, entry.first, entry.count);
+    tile.first_block = (at - beside_tiles) / most_entries * S::kBlocks;
+  }
+  RunTile<kFormat, kWarpsM>(tile, depth);
+}
+
+template <typename S>
+size_t SharedBytes(int depth) {
+  return size_t(kRingAt<S> + std::max(depth * S::kStageBytes, S::kStagingBytes));
+}
+
+// Slots of the ring that fit.
+template <typename S>
+int Depth(const KernelContext& context) {
+  for (int depth : {4, 3, 2}) {
+    if (SharedBytes<S>(depth) <= size_t(context.shared_bytes)) return depth;
+  }
+  CHECK(!"a stage of the prefill kernel does not fit into shared memory");
+  return 0;
+}
+
+template <WeightFormat kFormat, int kWarpsM>
+void LaunchLinear(const KernelContext& context, const WorkList& list) {
+  using S = Shape<kFormat, kWarpsM>;
+  int tiles = 0;
+  for (int i = 0; i < list.count; ++i) {
+    const MatrixWork& m = list.work[i];
+    tiles += RowTiles(m, S::kBlocks) * TokenTiles(m, S::kTokens) * m.num_heads;
+  }
+  const int depth = Depth<S>(context);
+  Launch("linear of many tokens", PrefillLinearKernel<kFormat, kWarpsM>,
+         {dim3(unsigned(tiles)), dim3(kThreads), SharedBytes<S>(depth)}, context.stream, list,
+         depth);
+}
+
+template <WeightFormat kFormat, int kWarpsM>
+void LaunchExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared) {
+  using S = Shape<kFormat, kWarpsM>;
+  const int entries = std::min(work.num_slots, work.num_experts + work.num_slots / S::kTokens);
+  const int tiles = RowTiles(work.matrix, S::kBlocks) * entries +
+                    RowTiles(shared, S::kBlocks) * TokenTiles(shared, S::kTokens);
+  const int depth = Depth<S>(context);
+  Launch("experts of many tokens", PrefillExpertsKernel<kFormat, kWarpsM>,
+         {dim3(unsigned(tiles)), dim3(kThreads), SharedBytes<S>(depth)}, context.stream, work,
+         shared, entries, depth);
+}
+
+// Tokens an expert has on average from which wider tiles pay: a tile of so many is rarely half
+// empty.
+constexpr int kTokensForWideTiles = 96;
+
+}  // namespace
+
+template <WeightFormat kFormat>
+void PrefillLinear(const KernelContext& context, const WorkList& list) {
+  LaunchLinear<kFormat, 2>(context, list);
+}
+
+template <WeightFormat kFormat>
+void PrefillExperts(const KernelContext& context, const ExpertWork& work,
+                    const MatrixWork& shared) {
+  if constexpr (kFormat == WeightFormat::kW15) {
+    LaunchExperts<kFormat, 4>(context, work, shared);
+  } else if (work.num_slots >= kTokensForWideTiles * work.num_experts) {
+    LaunchExperts<kFormat, 4>(context, work, shared);
+  } else {
+    LaunchExperts<kFormat, 8>(context, work, shared);
+  }
+}
+
+template void PrefillLinear<WeightFormat::kW4>(const KernelContext&, const WorkList&);
+template void PrefillLinear<WeightFormat::kW8>(const KernelContext&, const WorkList&);
+template void PrefillLinear<WeightFormat::kW15>(const KernelContext&, const WorkList&);
+template void PrefillExperts<WeightFormat::kW4>(const KernelContext&, const ExpertWork&,
+                                                const MatrixWork&);
+template void PrefillExperts<WeightFormat::kW8>(const KernelContext&, const ExpertWork&,
+                                                const MatrixWork&);
+template void PrefillExperts<WeightFormat::kW15>(const KernelContext&, const ExpertWork&,
+                                                 const MatrixWork&);
+
+}  // namespace hillstar::cuda
