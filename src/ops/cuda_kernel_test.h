@@ -22,6 +22,7 @@ class DeviceArray {
   explicit DeviceArray(size_t count) : count_(count) {
     EXPECT_EQ(cudaMalloc(&bytes_, Total()), cudaSuccess);
     EXPECT_EQ(cudaMemset(bytes_, kPoisonByte, Total()), cudaSuccess);
+    Finish();
   }
   template <typename Allocator>
   explicit DeviceArray(const std::vector<T, Allocator>& contents) : DeviceArray(contents.size()) {
@@ -35,6 +36,7 @@ class DeviceArray {
   size_t size() const { return count_; }
   void Upload(const T* values) {
     EXPECT_EQ(cudaMemcpy(data(), values, count_ * sizeof(T), cudaMemcpyHostToDevice), cudaSuccess);
+    Finish();
   }
   // After everything that was launched; checks the canaries.
   std::vector<T> Download() const {
@@ -56,6 +58,8 @@ class DeviceArray {
  private:
   static constexpr size_t kFence = 256;
   size_t Total() const { return count_ * sizeof(T) + 2 * kFence; }
+  // The kernels' stream does not wait for what the default stream still writes.
+  static void Finish() { EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess); }
 
   size_t count_;
   uint8_t* bytes_ = nullptr;

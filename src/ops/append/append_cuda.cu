@@ -140,11 +140,11 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const float amax = BlockMagnitude(s.values, dim, s.warps);
   const bool finite = IsFinite(variance) && amax >= 0.0f;
-  const RowScale scale = ScaleOf(amax);
+  const RowScale scale = finite ? ScaleOf(amax) : RowScale{0.0f, 0.0f};
   uint8_t* panel = task.pages.of(t).panel(task.layout, pos);
   const int64_t lane = pos % kIndexPanelTokens;
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) {
-    const PlanePair p = amax >= 0.0f ? ToPlanes(s.values[i], scale.inverse) : PlanePair{0, 0};
+    const PlanePair p = finite ? ToPlanes(s.values[i], scale.inverse) : PlanePair{0, 0};
     panel[task.layout.high_at(lane, i)] = uint8_t(p.hi + 128);
     if (task.layout.num_planes == 2) panel[task.layout.low_at(lane, i)] = uint8_t(p.lo + 128);
   }

@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t r = RowOfWarp();
   if (r >= task.step.num_tokens * shape.num_heads) return;
   const int64_t t = r / shape.num_heads, h = r % shape.num_heads;
+  if (task.step.live && t >= *task.step.live) return;
   const KvRowLayout layout{shape.latent, shape.rope};
   int8_t* hi = task.out.planes.hi + r * task.out.planes.stride;
   int8_t* lo = task.out.planes.lo + r * task.out.planes.stride;
@@ -77,6 +78,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t r = RowOfWarp();
   if (r >= task.step.num_tokens * heads) return;
   const int64_t t = r / heads, half = task.step.half_rope;
+  if (task.step.live && t >= *task.step.live) return;
   const float* q = task.q + r * dim;
   const float* cos = task.step.rope_rows + task.step.positions[t] * 2 * half;
   const auto value = [&](int64_t i) {
