@@ -31,14 +31,14 @@ CudaLibrary::Device Describe(int number) {
   int driver = 0;
   cudaDriverGetVersion(&driver);
   device.info.name = properties.name;
-  device.info.detail = fmt::format("sm_{}, {} multiprocessors, driver of CUDA {}",
-                                   Compute(properties), properties.multiProcessorCount,
-                                   VersionText(driver));
+  device.info.detail =
+      fmt::format("sm_{}, {} multiprocessors, driver of CUDA {}", Compute(properties),
+                  properties.multiProcessorCount, VersionText(driver));
   device.total_bytes = properties.totalGlobalMem;
   if (Compute(properties) < kLeastCompute) {
-    device.why_not = fmt::format("its compute capability is {}.{}, and {}.{} is needed",
-                                 properties.major, properties.minor, kLeastCompute / 10,
-                                 kLeastCompute % 10);
+    device.why_not =
+        fmt::format("its compute capability is {}.{}, and {}.{} is needed", properties.major,
+                    properties.minor, kLeastCompute / 10, kLeastCompute % 10);
   }
   return device;
 }
@@ -51,9 +51,10 @@ std::vector<CudaLibrary::Device> ListDevices(std::string* why_not) {
   cudaRuntimeGetVersion(&runtime);
   if (error != cudaSuccess || count == 0) {
     *why_not = driver == 0        ? "no NVIDIA driver is installed"
-               : driver < runtime ? fmt::format("the NVIDIA driver serves CUDA {} at most, and {} "
-                                                "is needed",
-                                                VersionText(driver), VersionText(runtime))
+               : driver < runtime ? fmt::format(
+                                        "the NVIDIA driver serves CUDA {} at most, and {} "
+                                        "is needed",
+                                        VersionText(driver), VersionText(runtime))
                                   : cudaGetErrorString(error ? error : cudaErrorNoDevice);
     cudaGetLastError();
     return {};

@@ -145,8 +145,8 @@ void CudaOps::QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t nu
 
 void CudaOps::Linear(std::span<const LinearSlice> layers) { cuda::Linear(context_, layers); }
 
-void CudaOps::LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x,
-                           int64_t num_tokens, float* y) {
+void CudaOps::LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x, int64_t num_tokens,
+                           float* y) {
   cuda::LinearByHead(context_, {heads.w, heads.num_heads, heads.head_rows, x, num_tokens, y});
 }
 
@@ -193,8 +193,20 @@ void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_
 void CudaOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
                      const KvRowLayout& layout, StepPages pages, const Selection& selection,
                      const ActivationPlanes& out) {
-  cuda::Attend(context_, {step.num_tokens, step.live, step.positions, step.max_positions, queries,
-                          num_heads, layout, pages, selection, out, scratch_.data()});
+  AttendTask task;
+  task.num_tokens = step.num_tokens;
+  task.live = step.live;
+  task.positions = step.positions;
+  task.max_positions = step.max_positions;
+  task.max_keys = std::min(limits_.max_keys, step.max_positions);
+  task.queries = queries;
+  task.num_heads = num_heads;
+  task.layout = layout;
+  task.pages = pages;
+  task.selection = selection;
+  task.out = out;
+  task.scratch = scratch_.data();
+  cuda::Attend(context_, task);
 }
 
 void CudaOps::ListAll(const StepTokens& step, const Selection& selection) {

@@ -124,9 +124,9 @@ StepTokens StepTables::Send(const StepInput& input, int64_t num_tokens) {
     ids[t] = lives ? input.ids[t] : 0;
     end = std::max(end, positions[t] + 1);
   }
-  Check(cudaMemcpyAsync(tokens_, block, size_t(num_bytes), cudaMemcpyHostToDevice,
-                        memory_.stream()),
-        "sending a step");
+  Check(
+      cudaMemcpyAsync(tokens_, block, size_t(num_bytes), cudaMemcpyHostToDevice, memory_.stream()),
+      "sending a step");
   StepTokens step;
   step.num_tokens = num_tokens;
   step.live = reinterpret_cast<const int32_t*>(tokens_);

@@ -47,11 +47,11 @@ class StepTables {
   const int64_t pages_per_sequence_;
   const int64_t max_pages_;
   DeviceBuffer buffer_;
-  PageId* tables_ = nullptr;             // [slots, pages_per_sequence]
-  uint8_t** latent_memory_ = nullptr;    // [max_pages]
-  uint8_t** index_memory_ = nullptr;     // [max_pages]
-  uint8_t* tokens_ = nullptr;            // a Layout's bytes
-  int64_t num_addresses_ = 0;            // pages whose addresses are there
+  PageId* tables_ = nullptr;           // [slots, pages_per_sequence]
+  uint8_t** latent_memory_ = nullptr;  // [max_pages]
+  uint8_t** index_memory_ = nullptr;   // [max_pages]
+  uint8_t* tokens_ = nullptr;          // a Layout's bytes
+  int64_t num_addresses_ = 0;          // pages whose addresses are there
   std::vector<Slot> slots_;
   std::unordered_map<uint64_t, size_t> slot_of_;  // by sequence
   uint64_t step_ = 0;
