@@ -46,8 +46,8 @@ function(hillstar_cuda_objects name)
   target_compile_options(${name}_emulated PRIVATE -fPIC -Wno-conversion -Wno-unknown-pragmas)
   if(hillstar_has_nvcc)
     add_library(${name}_hardware OBJECT ${ARG_SOURCES})
-    target_include_directories(${name}_hardware BEFORE PRIVATE ${hillstar_hardware_includes}
-      ${CUDAToolkit_INCLUDE_DIRS})
+    target_include_directories(${name}_hardware BEFORE PRIVATE ${hillstar_hardware_includes})
+    target_include_directories(${name}_hardware SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_compile_options(${name}_hardware PRIVATE
       $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -prec-div=true -prec-sqrt=true -ftz=false
         --expt-relaxed-constexpr -Xptxas=-warn-spills

@@ -29,7 +29,9 @@ struct Thread {
 
 struct Block {
   const char* kernel = "";
-  std::vector<Thread> threads;
+  std::vector<std::unique_ptr<Thread>> threads;  // of the largest block so far
+  size_t num_threads = 0;
+  const std::function<void()>* thread = nullptr;
   int64_t num_done = 0;
   int64_t num_at_barrier = 0;
   std::vector<uint64_t> shared;  // dynamic, 8-byte words
@@ -42,13 +44,13 @@ uint64_t num_grids = 0;
 ctx::pooled_fixedsize_stack stacks(kStackBytes, 64);
 
 void Wait(State state) {
-  Thread& me = block.threads[running];
+  Thread& me = *block.threads[running];
   me.state = state;
   me.caller = std::move(me.caller).resume();
 }
 
 void Resume(size_t i) {
-  Thread& t = block.threads[i];
+  Thread& t = *block.threads[i];
   running = i;
   threadIdx = t.index;
   t.fiber = std::move(t.fiber).resume();
@@ -56,7 +58,7 @@ void Resume(size_t i) {
 
 [[noreturn]] void Deadlock() {
   int counts[4] = {};
-  for (const Thread& t : block.threads) ++counts[int(t.state)];
+  for (size_t i = 0; i < block.num_threads; ++i) ++counts[int(block.threads[i]->state)];
   std::fprintf(stderr,
                "%s, block (%u, %u, %u): threads wait for others that do not come: %d at the "
                "block's barrier, %d at their warp's, %d have ended\n",
@@ -64,21 +66,30 @@ void Resume(size_t i) {
   std::abort();
 }
 
+// Fibers stay from block to block: a thread that has ended waits for the next one's work.
 void StartThreads(dim3 size, const std::function<void()>& thread) {
   const size_t count = size_t(size.x) * size.y * size.z;
-  block.threads = std::vector<Thread>(count);
+  block.thread = &thread;
+  block.num_threads = count;
   block.num_done = block.num_at_barrier = 0;
-  for (size_t i = 0; i < count; ++i) {
-    Thread& t = block.threads[i];
-    t.index =
-        dim3(unsigned(i % size.x), unsigned(i / size.x % size.y), unsigned(i / size.x / size.y));
-    t.fiber = ctx::fiber(std::allocator_arg, stacks, [&t, &thread](ctx::fiber&& caller) {
+  while (block.threads.size() < count) {
+    Thread& t = *block.threads.emplace_back(std::make_unique<Thread>());
+    t.fiber = ctx::fiber(std::allocator_arg, stacks, [&t](ctx::fiber&& caller) {
       t.caller = std::move(caller);
-      thread();
-      t.state = State::kDone;
-      ++block.num_done;
+      for (;;) {
+        (*block.thread)();
+        ++block.num_done;
+        t.state = State::kDone;
+        t.caller = std::move(t.caller).resume();
+      }
       return std::move(t.caller);
     });
+  }
+  for (size_t i = 0; i < count; ++i) {
+    Thread& t = *block.threads[i];
+    t.state = State::kReady;
+    t.index =
+        dim3(unsigned(i % size.x), unsigned(i / size.x % size.y), unsigned(i / size.x / size.y));
   }
 }
 
@@ -86,18 +97,19 @@ void StartThreads(dim3 size, const std::function<void()>& thread) {
 // depend on it.
 void RunBlock(dim3 size, const std::function<void()>& thread) {
   StartThreads(size, thread);
-  const size_t count = block.threads.size();
+  const size_t count = block.num_threads;
   const bool backwards = num_grids % 2 == 1;
   while (block.num_done < int64_t(count)) {
     bool any = false;
     for (size_t n = 0; n < count; ++n) {
       const size_t i = backwards ? count - 1 - n : n;
-      if (block.threads[i].state != State::kReady) continue;
+      if (block.threads[i]->state != State::kReady) continue;
       any = true;
       Resume(i);
     }
     if (block.num_at_barrier > 0 && block.num_at_barrier + block.num_done == int64_t(count)) {
-      for (Thread& t : block.threads) {
+      for (size_t i = 0; i < count; ++i) {
+        Thread& t = *block.threads[i];
         if (t.state == State::kAtBlockBarrier) t.state = State::kReady;
       }
       block.num_at_barrier = 0;
@@ -138,13 +150,13 @@ void BlockBarrier() {
 
 void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* lanes)) {
   const size_t first = running / kWarp * kWarp, me = running - first;
-  Thread& mine = block.threads[running];
+  Thread& mine = *block.threads[running];
   mine.arguments = arguments;
   mine.mask = mask;
   void* lanes[kWarp] = {};
   for (size_t i = 0; i < size_t(kWarp); ++i) {
-    if (!(mask >> i & 1) || first + i >= block.threads.size()) continue;
-    const Thread& t = block.threads[first + i];
+    if (!(mask >> i & 1) || first + i >= block.num_threads) continue;
+    const Thread& t = *block.threads[first + i];
     if (i != me && t.state != State::kAtWarp) return Wait(State::kAtWarp);
     if (t.mask != mask) {
       std::fprintf(stderr, "%s: lanes of one warp wait for different lanes\n", block.kernel);
@@ -154,7 +166,7 @@ void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* 
   }
   together(lanes);
   for (size_t i = 0; i < size_t(kWarp); ++i) {
-    if (lanes[i] && i != me) block.threads[first + i].state = State::kReady;
+    if (lanes[i] && i != me) block.threads[first + i]->state = State::kReady;
   }
 }
 
