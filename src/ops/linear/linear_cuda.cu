@@ -7,8 +7,11 @@
 namespace hillstar::cuda {
 namespace {
 
-// Slots of experts that the decode kernel takes.
-constexpr int kMostDecodeSlots = 512;
+// Up to so many tokens the decode kernel is the faster one: each eight read the weights again, but
+// from the cache and with all multiprocessors, where wide tiles would leave most of them idle.
+constexpr int kMostDecodeTokens = 64;
+// Likewise of experts, most of which have few tokens: slots for each expert there is.
+constexpr int kMostDecodeSlots = 2;
 
 MatrixWork WorkOf(const LinearSlice& s) {
   CHECK(s.x.cols == s.w.cols);
@@ -62,7 +65,8 @@ void RunList(const KernelContext& context, WeightFormat format, const WorkList& 
 void RunExperts(const KernelContext& context, WeightFormat format, const ExpertWork& work,
                 const MatrixWork& shared) {
   WithFormat(format, [&]<WeightFormat kFormat>() {
-    if (shared.num_tokens <= kMostDecodeTokens && work.num_slots <= kMostDecodeSlots) {
+    if (shared.num_tokens <= kMostDecodeTokens &&
+        work.num_slots <= std::max(kMostDecodeSlots * work.num_experts, kMostDecodeTokens)) {
       DecodeExperts<kFormat>(context, work, shared);
     } else {
       PrefillExperts<kFormat>(context, work, shared);
@@ -137,6 +141,7 @@ void ExpertsUp(const KernelContext& context, const ExpertTask& task, const Activ
 void ExpertsDown(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
                  float* rows, const LinearSlice& shared) {
   ExpertWork work = WorkOf(task, x, rows);
+  work.begin_is_old = true;
   work.w_offset = ExpertPanelOffset(task.shape, 2, 0);
   work.matrix.w = kSomewhere;
   work.matrix.panel_stride = ViewExpert(task.shape, nullptr).down.panel_stride;

@@ -34,7 +34,8 @@ struct MatrixWork {
   int segments = 0;  // of 8 groups
   int at_once = 0;   // row blocks of a unit
   int passes = 0;    // over the segments, a segment a warp
-  int units = 0;     // of a head
+  int units = 0;     // of a head and a chunk of tokens
+  int chunks = 1;  // of tokens; their units are neighbours, so that all but one read from the cache
 
   constexpr int panels() const { return int(NumPanels(rows)); }
   // Row blocks: two panels, or a panel of each matrix.
@@ -51,6 +52,17 @@ struct MatrixWork {
     one.num_heads = 1;
     return one;
   }
+  // At most `most` tokens from token `first` on.
+  __device__ __forceinline__ MatrixWork Tokens(int first, int most) const {
+    MatrixWork some = *this;
+    if (x_rows) some.x_rows += first;
+    some.x_first += first * x_step;
+    some.y += first * y_stride;
+    some.num_tokens = num_tokens - first < most ? num_tokens - first : most;
+    return some;
+  }
+  // Of all heads and chunks.
+  constexpr int all_units() const { return units * num_heads * chunks; }
 };
 
 // Matrices of one format side by side in a launch.
@@ -66,10 +78,11 @@ struct ExpertWork {
   const int32_t* begin = nullptr;
   const int32_t* slot_tokens = nullptr;  // rows of x; null: a slot's row is its own
   int num_experts = 0;
-  int num_slots = 0;     // at most
-  size_t w_offset = 0;   // in an image
-  size_t up_offset = 0;  // likewise, where matrix.up is not null
-  MatrixWork matrix;     // of every expert: sizes, x, y of slot 0; w and up say what there is
+  int num_slots = 0;          // at most
+  bool begin_is_old = false;  // begin was there before the kernel before this one began
+  size_t w_offset = 0;        // in an image
+  size_t up_offset = 0;       // likewise, where matrix.up is not null
+  MatrixWork matrix;          // of every expert: sizes, x, y of slot 0; w and up say what there is
 
   // `count` tokens of expert e from slot `first` on.
   __device__ __forceinline__ MatrixWork Expert(int e, int first, int count) const {
@@ -142,12 +155,21 @@ struct Tile {
   static constexpr int kBytes = kScaleOffset + kPanelRows * kScaleBytes;
   static constexpr int kOffset = kIsW4 ? 8 : 128;  // what a stored value is too large by
 
-  // The scale of a row, as the products of scales take it.
-  static __device__ __forceinline__ float Scale(const uint8_t* scales, int row) {
+  // The scales of rows 4 quad .. 4 quad + 3, as the products of scales take them.
+  static __device__ __forceinline__ void Scales(const uint8_t* scales, int quad,
+                                                float (&values)[4]) {
     if constexpr (kIsW15) {
-      return __fmul_rn(reinterpret_cast<const float*>(scales)[row], 1.0f / 256);
+      const float4 v = reinterpret_cast<const float4*>(scales)[quad];
+      values[0] = __fmul_rn(v.x, 1.0f / 256);
+      values[1] = __fmul_rn(v.y, 1.0f / 256);
+      values[2] = __fmul_rn(v.z, 1.0f / 256);
+      values[3] = __fmul_rn(v.w, 1.0f / 256);
     } else {
-      return HalfBitsToFloat(reinterpret_cast<const uint16_t*>(scales)[row]);
+      const uint2 v = reinterpret_cast<const uint2*>(scales)[quad];
+      values[0] = HalfBitsToFloat(uint16_t(v.x));
+      values[1] = HalfBitsToFloat(uint16_t(v.x >> 16));
+      values[2] = HalfBitsToFloat(uint16_t(v.y));
+      values[3] = HalfBitsToFloat(uint16_t(v.y >> 16));
     }
   }
 };
@@ -164,9 +186,7 @@ __device__ __forceinline__ float GroupDot(uint32_t high, uint32_t low, uint32_t 
   }
 }
 
-// linear_decode_cuda.cu: up to kMostDecodeTokens tokens of each matrix; experts may have more, each
-// eight of which read the weights again.
-inline constexpr int kMostDecodeTokens = 8;
+// linear_decode_cuda.cu: few tokens. Any number is possible, but each eight read the weights again.
 template <WeightFormat kFormat>
 void DecodeLinear(const KernelContext& context, const WorkList& list);
 template <WeightFormat kFormat>

@@ -146,8 +146,7 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
                                               const WarpInputs<kFormat, kTiles>& x, int group,
                                               int lane) {
   float w_scale[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) w_scale[i] = Tile<kFormat>::Scale(scales, lane / 4 % 4 * 4 + i);
+  Tile<kFormat>::Scales(scales, lane / 4 % 4, w_scale);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const uint4 b = x.Words(tile, group);
@@ -242,7 +241,7 @@ __global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
                        const __grid_constant__ DecodeShape shape) {
   uint8_t* shared = DynamicShared();
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  const ListUnits units{list, num_units};
+  const ListUnits<Inputs<kTiles>::kTokens> units{list, num_units};
   WeightRing<kFormat> ring(shared + warp * shape.depth * Stage<kFormat>::kBytes, shape.depth, warp,
                            lane);
   for (int i = 0; i < shape.depth - 1; ++i) {
@@ -263,41 +262,46 @@ __global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
   const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
   auto* entries = reinterpret_cast<ExpertEntry*>(shared + layout.entries);
-  ExpertUnits units{work, beside, entries, beside.units};
+  auto* counts = reinterpret_cast<int*>(shared + layout.counts);
+  const int early = beside.all_units();
+  ExpertUnits<Inputs<kTiles>::kTokens> units{work, beside, entries, early};
   WeightRing<kFormat> ring(shared + warp * shape.depth * Stage<kFormat>::kBytes, shape.depth, warp,
                            lane);
+  // What does not wait for the kernel before this one: the shared expert, and the others where they
+  // are known.
   int issued = 0;
-  for (; issued < shape.depth - 1 && ring.IsBefore(beside.units); ++issued) {
-    ring.Issue(units, beside.units);
-    CommitCopies();
-  }
+  for (; issued < shape.depth - 1 && ring.Issue(units, early); ++issued) CommitCopies();
+  const auto list_experts = [&] {
+    units.total += ListEntries(work, Inputs<kTiles>::kTokens, counts,
+                               [&](int i, ExpertEntry entry) { entries[i] = entry; }) *
+                   work.matrix.units;
+    for (; issued < shape.depth - 1; ++issued) {
+      ring.Issue(units, units.total);
+      CommitCopies();
+    }
+  };
+  if (work.begin_is_old) list_experts();
   WaitForPrevious();
   LetNextBegin();
-  auto* counts = reinterpret_cast<int*>(shared + layout.counts);
-  units.total += ListEntries(work, Inputs<kTiles>::kTokens, counts,
-                             [&](int i, ExpertEntry entry) { entries[i] = entry; }) *
-                 work.matrix.units;
-  for (; issued < shape.depth - 1; ++issued) {
-    ring.Issue(units, units.total);
-    CommitCopies();
-  }
+  if (!work.begin_is_old) list_experts();
   RunUnits<kFormat, kTiles>(units, ring, shared, shape, warp, lane);
 }
 
 constexpr int CeilDivide(int a, int b) { return (a + b - 1) / b; }
 
-// How a matrix is gone through by blocks of `warps` warps.
-void Plan(MatrixWork& m, int warps) {
+// How a matrix is gone through by blocks of `warps` warps, `most` tokens at once.
+void Plan(MatrixWork& m, int warps, int most) {
   m.segments = CeilDivide(m.groups, kSegmentGroups);
   m.at_once = std::max(1, std::min(warps / m.segments, m.blocks()));
   m.passes = CeilDivide(m.segments, warps);
   m.units = CeilDivide(m.blocks(), m.at_once);
+  m.chunks = CeilDivide(m.num_tokens, most);
 }
 
 // The time of a round of a block beside its loads, in what a warp's segment takes.
 constexpr int kRoundOverhead = 2;
 
-// Lays a launch out: `copies` of each matrix (heads, or experts that are chosen).
+// A matrix of a launch that is laid out, and how often there is such a one.
 struct Candidate {
   MatrixWork* m;
   int copies;
@@ -312,8 +316,8 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
     DecodeShape s = *shape;
     int64_t units = 0, passes = 1;
     for (const Candidate& c : matrices) {
-      Plan(*c.m, warps);
-      units += int64_t(c.copies) * c.m->units;
+      Plan(*c.m, warps, Inputs<kTiles>::kTokens);
+      units += int64_t(c.copies) * c.m->all_units();
       passes = std::max<int64_t>(passes, c.m->passes);
       s.sum_segments = std::max(s.sum_segments, c.m->segments * c.m->at_once);
     }
@@ -332,7 +336,7 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
     best_shape = s;
   }
   CHECK(best > 0);
-  for (const Candidate& c : matrices) Plan(*c.m, best);
+  for (const Candidate& c : matrices) Plan(*c.m, best, Inputs<kTiles>::kTokens);
   *shape = best_shape;
   *shared_bytes = DecodeLayout<kFormat, kTiles>(best_shape, best).end;
   return best;
@@ -341,14 +345,14 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
 template <WeightFormat kFormat, int kTiles>
 void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   DecodeShape shape;
-  shape.num_columns = 2 * num_tokens;
+  shape.num_columns = 2 * std::min(num_tokens, Inputs<kTiles>::kTokens);
   Candidate candidates[kMaxLayersAtOnce];
-  for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], list.work[i].num_heads};
+  for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], 1};
   size_t shared_bytes = 0;
   const int warps = ChooseWarps<kFormat, kTiles>(context, std::span(candidates, size_t(list.count)),
                                                  &shape, &shared_bytes);
   int units = 0;
-  for (int i = 0; i < list.count; ++i) units += list.work[i].units * list.work[i].num_heads;
+  for (int i = 0; i < list.count; ++i) units += list.work[i].all_units();
   const LaunchShape launch{dim3(unsigned(std::min(units, context.num_multiprocessors))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
@@ -361,13 +365,14 @@ void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork sha
   DecodeShape shape;
   shape.num_columns = 2 * std::min(std::max(work.num_slots, shared.num_tokens), most);
   shape.num_entries = std::min(work.num_slots, work.num_experts + work.num_slots / most);
+  work.matrix.num_tokens = 1;  // of a chunk, when units are counted
   const Candidate candidates[] = {{&work.matrix, std::min(work.num_slots, work.num_experts)},
                                   {&shared, 1}};
   const bool beside = shared.num_tokens > 0;
   size_t shared_bytes = 0;
   const int warps = ChooseWarps<kFormat, kTiles>(
       context, std::span(candidates, beside ? size_t{2} : size_t{1}), &shape, &shared_bytes);
-  const int units = shape.num_entries * work.matrix.units + shared.units;
+  const int units = shape.num_entries * work.matrix.units + shared.all_units();
   const LaunchShape launch{dim3(unsigned(std::min(units, context.num_multiprocessors))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
   Launch("experts of a few tokens", DecodeExpertsKernel<kFormat, kTiles>, launch, context.stream,
@@ -380,7 +385,6 @@ template <WeightFormat kFormat>
 void DecodeLinear(const KernelContext& context, const WorkList& list) {
   int tokens = 0;
   for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
-  CHECK(tokens <= kMostDecodeTokens);
   if (tokens <= kTileTokens) {
     LaunchLinear<kFormat, 1>(context, list, tokens);
   } else {
@@ -390,7 +394,6 @@ void DecodeLinear(const KernelContext& context, const WorkList& list) {
 
 template <WeightFormat kFormat>
 void DecodeExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared) {
-  CHECK(shared.num_tokens <= kMostDecodeTokens);
   if (std::max(shared.num_tokens, work.num_slots / 8) <= kTileTokens) {
     LaunchExperts<kFormat, 1>(context, work, shared);
   } else {

@@ -60,7 +60,15 @@ struct Unit {
   int first_block;
 };
 
+// Unit `unit` of all of a matrix, `most` tokens a chunk.
+__device__ __forceinline__ Unit UnitOf(const MatrixWork& m, int unit, int most) {
+  const int chunk = unit % m.chunks;
+  unit /= m.chunks;
+  return {m.Head(unit / m.units).Tokens(chunk * most, most), unit % m.units * m.at_once};
+}
+
 // The matrices of a list.
+template <int kTokens>
 struct ListUnits {
   const WorkList& list;
   int total;
@@ -68,16 +76,16 @@ struct ListUnits {
   __device__ __forceinline__ Unit At(int unit) const {
     int i = 0;
     for (; i + 1 < list.count; ++i) {
-      const int units = list.work[i].units * list.work[i].num_heads;
+      const int units = list.work[i].all_units();
       if (unit < units) break;
       unit -= units;
     }
-    const MatrixWork& m = list.work[i];
-    return {m.Head(unit / m.units), unit % m.units * m.at_once};
+    return UnitOf(list.work[i], unit, kTokens);
   }
 };
 
 // The shared expert, then the entries, which a block lists for itself.
+template <int kTokens>
 struct ExpertUnits {
   const ExpertWork& work;
   const MatrixWork& shared;
@@ -85,8 +93,9 @@ struct ExpertUnits {
   int total;
 
   __device__ __forceinline__ Unit At(int unit) const {
-    if (unit < shared.units) return {shared, unit * shared.at_once};
-    unit -= shared.units;
+    const int of_shared = shared.all_units();
+    if (unit < of_shared) return UnitOf(shared, unit, kTokens);
+    unit -= of_shared;
     const ExpertEntry e = entries[unit / work.matrix.units];
     return {work.Expert(e.expert, e.first, e.count),
             unit % work.matrix.units * work.matrix.at_once};
@@ -105,9 +114,9 @@ class WeightRing {
 
   // Puts the next stage on its way, if there is one among the units below `end`.
   template <typename Units>
-  __device__ __forceinline__ void Issue(const Units& units, int end) {
+  __device__ __forceinline__ bool Issue(const Units& units, int end) {
     while (left_ <= 0) {
-      if (unit_ >= end) return;
+      if (unit_ >= end) return false;
       Locate(units);
     }
     uint8_t* to = ring_ + slot_ * S::kBytes;
@@ -128,10 +137,11 @@ class WeightRing {
     scales_from_ += S::kGroups * T::kBytes;
     left_ -= S::kGroups;
     slot_ = slot_ + 1 == depth_ ? 0 : slot_ + 1;
+    return true;
   }
-  __device__ __forceinline__ bool IsBefore(int unit) const { return left_ > 0 || unit_ < unit; }
 
-  // Until the oldest stage is there, `depth` - 1 having been committed ahead.
+  // Until the oldest stage is there: `depth` - 1 have been committed, each by itself, or fewer if
+  // there are no more.
   __device__ __forceinline__ void WaitForStage() const {
     switch (depth_) {
       case 8: WaitForCopies<6>(); break;

@@ -192,10 +192,7 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     const uint8_t* tile = stage + ((warp_m * kBlocksOfWarp + block) * 2 + gid / 4) * T::kBytes;
     const uint8_t* at = tile + tid * T::kVectorBytes + (gid % 4 ^ (tid & 2)) * 16;
     float w_scale[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      w_scale[i] = T::Scale(tile + T::kScaleOffset, gid % 4 * 4 + i);
-    }
+    T::Scales(tile + T::kScaleOffset, gid % 4, w_scale);
     uint4 words[T::kPlanes][4];
 #pragma unroll
     for (int p = 0; p < T::kPlanes; ++p) {
@@ -207,7 +204,6 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      ForgetLoads();  // of scales and sums: registers are short
       uint32_t a[2][4];
       int high[S::kColumnTiles][4], low[S::kColumnTiles][4] = {};
       Fragments<kFormat>(a, words[0], h);

@@ -98,9 +98,6 @@ __device__ __forceinline__ float LoadVolatile(const float* from) {
   return v;
 }
 
-// What was read from memory before is read anew where it is used behind this: frees registers.
-__device__ __forceinline__ void ForgetLoads() { asm volatile("" ::: "memory"); }
-
 // The float of an IEEE binary16's bits.
 __device__ __forceinline__ float HalfBitsToFloat(uint16_t bits) {
   float v;
