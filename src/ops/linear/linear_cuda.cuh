@@ -31,10 +31,11 @@ struct MatrixWork {
   int64_t y_stride = 0;
 
   // How a block of the decode kernel goes through it; PlanDecode.
-  int segments = 0;  // of 8 groups
-  int at_once = 0;   // row blocks of a unit
-  int passes = 0;    // over the segments, a segment a warp
-  int units = 0;     // of a head and a chunk of tokens
+  int segments = 0;          // of 8 groups
+  int inverse_segments = 0;  // 256 / segments, rounded up: divides numbers of warps
+  int at_once = 0;           // row blocks of a unit
+  int passes = 0;            // over the segments, a segment a warp
+  int units = 0;             // of a head and a chunk of tokens
   int chunks = 1;  // of tokens; their units are neighbours, so that all but one read from the cache
 
   constexpr int panels() const { return int(NumPanels(rows)); }
@@ -174,13 +175,12 @@ struct Tile {
   }
 };
 
-// The dot product of a group from the dots of each plane of the weights, as stored, with both
-// planes of x; `correction` is kOffset times the sum of x.
+// The dot product of a group from the exact dots of each plane of the weights with x.
 template <WeightFormat kFormat>
-__device__ __forceinline__ float GroupDot(uint32_t high, uint32_t low, uint32_t correction) {
-  const float h = __int2float_rn(int(high - correction));
+__device__ __forceinline__ float GroupDot(int high, int low) {
+  const float h = __int2float_rn(high);
   if constexpr (kFormat == WeightFormat::kW15) {
-    return __fmaf_rn(256.0f, h, __int2float_rn(int(low - correction)));
+    return __fmaf_rn(256.0f, h, __int2float_rn(low));
   } else {
     return h;
   }

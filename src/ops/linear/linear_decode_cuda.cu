@@ -82,7 +82,8 @@ class WarpInputs {
       if (t < m.num_tokens && gid < q.groups) {
         const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
         scale.x = m.x.scale[at];
-        scale.y = __int_as_float(int(uint32_t(Tile<kFormat>::kOffset) * uint32_t(m.x.sum[at])));
+        scale.y =
+            __int_as_float(int(0u - uint32_t(Tile<kFormat>::kOffset) * uint32_t(m.x.sum[at])));
       }
       scales()[gid * Inputs<kTiles>::kTokens + t] = scale;
     }
@@ -134,8 +135,8 @@ __device__ __forceinline__ void MultiplyPlane(int (&c)[2][4], const uint4* words
 }
 
 // Both planes of x of a row's dot: row i of the lane's four.
-__device__ __forceinline__ uint32_t BothPlanes(const int (&c)[2][4], int i) {
-  return 256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]);
+__device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int i) {
+  return int(256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]));
 }
 
 // sums[tile][i] += group `group` of the segment, which lies at `words` (this lane's) of a stage and
@@ -151,13 +152,15 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
   for (int tile = 0; tile < kTiles; ++tile) {
     const uint4 b = x.Words(tile, group);
     const float2 s = x.ScaleAndCorrection(tile, group);
-    const auto correction = uint32_t(__float_as_int(s.y));
-    int high[2][4] = {}, low[2][4] = {};
+    // The low plane's columns begin with what corrects the offset of the weights.
+    const int begin = __float_as_int(s.y);
+    int high[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
+    int low[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
     MultiplyPlane<kFormat>(high, words, b);
     if constexpr (Tile<kFormat>::kIsW15) MultiplyPlane<kFormat>(low, words + 4 * kWarpLanes, b);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i), correction);
+      const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i));
       sums[tile][i] = __fmaf_rn(d, __fmul_rn(w_scale[i], s.x), sums[tile][i]);
     }
   }
@@ -166,9 +169,12 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
 // Adds the segments' sums of a unit in ascending order and writes what comes of them.
 template <int kTokens>
 __device__ __forceinline__ void WriteUnit(const MatrixWork& m, int first_block, const float* sums) {
-  const int tokens = m.num_tokens, rows = m.up ? kPanelRows : kBlockRows;
-  for (int i = int(threadIdx.x); i < m.at_once * rows * tokens; i += int(blockDim.x)) {
-    const int row = i % rows, t = i / rows % tokens, block = i / rows / tokens;
+  const int log_rows = m.up ? 4 : 5, rows = 1 << log_rows;
+  const auto tokens = uint32_t(m.num_tokens);
+  const uint32_t outputs = uint32_t(m.at_once) * tokens << log_rows;
+  for (uint32_t i = threadIdx.x; i < outputs; i += blockDim.x) {
+    const uint32_t j = i >> log_rows;
+    const int row = int(i) & (rows - 1), block = int(j / tokens), t = int(j % tokens);
     const int64_t r = int64_t(first_block + block) * rows + row;
     if (r >= m.rows) continue;
     const float* from = sums + (block * m.segments * kBlockRows + row) * kTokens + t;
@@ -292,6 +298,7 @@ constexpr int CeilDivide(int a, int b) { return (a + b - 1) / b; }
 // How a matrix is gone through by blocks of `warps` warps, `most` tokens at once.
 void Plan(MatrixWork& m, int warps, int most) {
   m.segments = CeilDivide(m.groups, kSegmentGroups);
+  m.inverse_segments = CeilDivide(256, m.segments);
   m.at_once = std::max(1, std::min(warps / m.segments, m.blocks()));
   m.passes = CeilDivide(m.segments, warps);
   m.units = CeilDivide(m.blocks(), m.at_once);

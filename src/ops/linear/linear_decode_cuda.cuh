@@ -44,9 +44,10 @@ __device__ __forceinline__ Quantum QuantumOf(const MatrixWork& m, int first_bloc
     q.block = first_block;
     q.segment = warp + pass * int(blockDim.x) / kWarpLanes;
   } else {
-    q.block = first_block + warp / m.segments;
-    q.segment = warp % m.segments;
-    if (warp >= m.at_once * m.segments) return q;
+    const int i = warp * m.inverse_segments >> 8;
+    q.block = first_block + i;
+    q.segment = warp - i * m.segments;
+    if (i >= m.at_once) return q;
   }
   if (q.block >= m.blocks() || q.segment >= m.segments) return q;
   const int left = m.groups - q.segment * kSegmentGroups;
@@ -60,11 +61,18 @@ struct Unit {
   int first_block;
 };
 
-// Unit `unit` of all of a matrix, `most` tokens a chunk.
+// Unit `unit` of all of a matrix, `most` tokens a chunk. Divisions are dear.
 __device__ __forceinline__ Unit UnitOf(const MatrixWork& m, int unit, int most) {
-  const int chunk = unit % m.chunks;
-  unit /= m.chunks;
-  return {m.Head(unit / m.units).Tokens(chunk * most, most), unit % m.units * m.at_once};
+  int chunk = 0, head = 0;
+  if (m.chunks > 1) {
+    chunk = int(uint32_t(unit) % uint32_t(m.chunks));
+    unit = int(uint32_t(unit) / uint32_t(m.chunks));
+  }
+  if (m.num_heads > 1) {
+    head = int(uint32_t(unit) / uint32_t(m.units));
+    unit -= head * m.units;
+  }
+  return {m.Head(head).Tokens(chunk * most, most), unit * m.at_once};
 }
 
 // The matrices of a list.
@@ -96,9 +104,10 @@ struct ExpertUnits {
     const int of_shared = shared.all_units();
     if (unit < of_shared) return UnitOf(shared, unit, kTokens);
     unit -= of_shared;
-    const ExpertEntry e = entries[unit / work.matrix.units];
+    const int i = int(uint32_t(unit) / uint32_t(work.matrix.units));
+    const ExpertEntry e = entries[i];
     return {work.Expert(e.expert, e.first, e.count),
-            unit % work.matrix.units * work.matrix.at_once};
+            (unit - i * work.matrix.units) * work.matrix.at_once};
   }
 };
 
@@ -189,7 +198,7 @@ class WeightRing {
 
 // A segment of the inputs of up to 4 kTiles tokens, in the order of B fragments: [group][column]
 // [tid] 16 bytes, columns 2 t and 2 t + 1 being token t's planes. Behind it, [group][token] the
-// scale and kOffset times the sum.
+// scale and -kOffset times the sum.
 template <int kTiles>
 struct Inputs {
   static constexpr int kTokens = kTiles * kTileTokens;

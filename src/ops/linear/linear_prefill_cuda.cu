@@ -218,7 +218,7 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
         const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + n * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float d = GroupDot<kFormat>(uint32_t(high[n][i]), uint32_t(low[n][i]), 0);
+          const float d = GroupDot<kFormat>(high[n][i], low[n][i]);
           const float scale = __fmul_rn(w_scale[2 * h + i / 2], i % 2 == 0 ? x_scale.x : x_scale.y);
           sums[block][h][n][i] = __fmaf_rn(d, scale, sums[block][h][n][i]);
         }
@@ -298,11 +298,11 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
       WaitForCopies<0>();
     }
     __syncthreads();
+    // Of the two warps of a scheduler one copies while the other multiplies.
     const int ahead = g + depth - 1, free_slot = slot == 0 ? depth - 1 : slot - 1;
-    if (ahead < groups) {
-      CopyStage<kFormat, kWarpsM>(header, ring + free_slot * S::kStageBytes, ahead);
-    }
-    CommitCopies();
+    uint8_t* to = ring + free_slot * S::kStageBytes;
+    const bool copies_first = warp < kWarps / 2;
+    if (ahead < groups && copies_first) CopyStage<kFormat, kWarpsM>(header, to, ahead);
     const uint8_t* stage = ring + slot * S::kStageBytes;
     slot = slot + 1 == depth ? 0 : slot + 1;
     if (columns == S::kColumnTiles) {
@@ -310,6 +310,8 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
     } else if (columns > 0) {
       MultiplyStage<kFormat, S, false>(segment, stage, warp_m, warp_n, columns);
     }
+    if (ahead < groups && !copies_first) CopyStage<kFormat, kWarpsM>(header, to, ahead);
+    CommitCopies();
     if (g % kSegmentGroups != kSegmentGroups - 1 && g + 1 != groups) continue;
 #pragma unroll
     for (int i = 0; i < kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
