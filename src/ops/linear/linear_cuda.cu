@@ -8,8 +8,11 @@ namespace hillstar::cuda {
 namespace {
 
 // Up to so many tokens the decode kernel is the faster one: each eight read the weights again, but
-// from the cache and with all multiprocessors, where wide tiles would leave most of them idle.
+// from the cache and with all multiprocessors, where wide tiles would leave most of them idle. Of
+// rows that are longer than what a block's warps hold at once, inputs too are read again.
 constexpr int kMostDecodeTokens = 64;
+constexpr int kMostDecodeTokensOfLongRows = 32;
+constexpr int kLongRowGroups = 12 * kSegmentGroups;
 // Likewise of experts, most of which have few tokens: slots for each expert there is.
 constexpr int kMostDecodeSlots = 2;
 
@@ -50,11 +53,14 @@ void WithFormat(WeightFormat format, const Fn& fn) {
 }
 
 void RunList(const KernelContext& context, WeightFormat format, const WorkList& list) {
-  int tokens = 0;
-  for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
+  int tokens = 0, most = kMostDecodeTokens;
+  for (int i = 0; i < list.count; ++i) {
+    tokens = std::max(tokens, list.work[i].num_tokens);
+    if (list.work[i].groups > kLongRowGroups) most = kMostDecodeTokensOfLongRows;
+  }
   if (tokens == 0) return;
   WithFormat(format, [&]<WeightFormat kFormat>() {
-    if (tokens <= kMostDecodeTokens) {
+    if (tokens <= most) {
       DecodeLinear<kFormat>(context, list);
     } else {
       PrefillLinear<kFormat>(context, list);

@@ -72,6 +72,13 @@ struct WorkList {
   MatrixWork work[kMaxLayersAtOnce];
 };
 
+// An expert with some of its slots.
+struct ExpertEntry {
+  const uint8_t* image;
+  int first;  // slot
+  int count;
+};
+
 // The experts of a launch: expert e's matrix is at images[e] + offset, its tokens are the slots
 // begin[e] .. begin[e + 1) - 1.
 struct ExpertWork {
@@ -85,24 +92,16 @@ struct ExpertWork {
   size_t up_offset = 0;       // likewise, where matrix.up is not null
   MatrixWork matrix;          // of every expert: sizes, x, y of slot 0; w and up say what there is
 
-  // `count` tokens of expert e from slot `first` on.
-  __device__ __forceinline__ MatrixWork Expert(int e, int first, int count) const {
+  __device__ __forceinline__ MatrixWork Expert(const ExpertEntry& e) const {
     MatrixWork one = matrix;
-    one.w = images[e] + w_offset;
-    if (matrix.up) one.up = images[e] + up_offset;
-    one.x_rows = slot_tokens ? slot_tokens + first : nullptr;
-    one.x_first = first;
-    one.num_tokens = count;
-    one.y += int64_t(first) * matrix.y_stride;
+    one.w = e.image + w_offset;
+    if (matrix.up) one.up = e.image + up_offset;
+    one.x_rows = slot_tokens ? slot_tokens + e.first : nullptr;
+    one.x_first = e.first;
+    one.num_tokens = e.count;
+    one.y += int64_t(e.first) * matrix.y_stride;
     return one;
   }
-};
-
-// An expert with some of its slots.
-struct ExpertEntry {
-  int expert;
-  int first;  // slot
-  int count;
 };
 
 // Calls put(i, entry) for each entry i there is: the experts that have slots, at most `most` slots
@@ -121,6 +120,7 @@ __device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int
     const int first = e < work.num_experts ? work.begin[e] : 0;
     const int count = e < work.num_experts ? work.begin[e + 1] - first : 0;
     const int mine = (count + most - 1) / most;
+    const uint8_t* image = mine > 0 ? work.images[e] : nullptr;
     int end = mine;  // of this lane's entries, in its warp's
     for (int d = 1; d < kWarpLanes; d *= 2) {
       const int before = __shfl_up_sync(kAllLanes, end, unsigned(d));
@@ -136,7 +136,7 @@ __device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int
     }
     for (int i = 0; i < mine; ++i) {
       const int left = count - i * most;
-      put(at + i, ExpertEntry{e, first + i * most, left < most ? left : most});
+      put(at + i, ExpertEntry{image, first + i * most, left < most ? left : most});
     }
   }
   __syncthreads();

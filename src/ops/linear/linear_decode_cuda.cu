@@ -23,7 +23,7 @@ struct DecodeLayout {
   __host__ __device__ DecodeLayout(const DecodeShape& shape, int warps) {
     inputs = size_t(warps) * size_t(shape.depth) * size_t(Stage<kFormat>::kBytes);
     sums = inputs + size_t(warps) * size_t(Inputs<kTiles>::Bytes(shape.num_columns / 2));
-    entries = sums + SumBytes(shape) * 2;
+    entries = sums + SumBytes(shape) * 2;  // 16-byte aligned, as all before
     counts = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
     end = counts + kMostListWarps * sizeof(int);
   }
@@ -360,7 +360,11 @@ void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
                                                  &shape, &shared_bytes);
   int units = 0;
   for (int i = 0; i < list.count; ++i) units += list.work[i].all_units();
-  const LaunchShape launch{dim3(unsigned(std::min(units, context.num_multiprocessors))),
+  // Where tokens come in chunks a block keeps to one of them.
+  const int chunks =
+      std::min(CeilDivide(num_tokens, Inputs<kTiles>::kTokens), context.num_multiprocessors);
+  const int blocks = context.num_multiprocessors / chunks * chunks;
+  const LaunchShape launch{dim3(unsigned(std::min(units, blocks))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
          list, units, shape);

@@ -105,9 +105,7 @@ struct ExpertUnits {
     if (unit < of_shared) return UnitOf(shared, unit, kTokens);
     unit -= of_shared;
     const int i = int(uint32_t(unit) / uint32_t(work.matrix.units));
-    const ExpertEntry e = entries[i];
-    return {work.Expert(e.expert, e.first, e.count),
-            (unit - i * work.matrix.units) * work.matrix.at_once};
+    return {work.Expert(entries[i]), (unit - i * work.matrix.units) * work.matrix.at_once};
   }
 };
 

@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (i == wanted) entry = e;
     });
     if (wanted >= found) return;
-    tile.m = work.Expert(entry.expert, entry.first, entry.count);
+    tile.m = work.Expert(entry);
     tile.first_block = (at - beside_tiles) / most_entries * S::kBlocks;
   }
   RunTile<kFormat, kWarpsM>(tile, depth);
