@@ -401,6 +401,8 @@ TEST(LinearCuda, ExpertsOfFewTokens) {
     ExpectExperts(one, format, 1);
     TestExperts few(format, 192, 33, {0, 1, 3, 5, 0, 4, 2, 1}, 8);
     ExpectExperts(few, format, 8);
+    TestExperts rare(format, 192, 33, {0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 2}, 7);
+    ExpectExperts(rare, format, 7);
     TestExperts some(format, 192, 33, {0, 1, 13, 5, 0, 14, 20, 1, 9}, 21);
     ExpectExperts(some, format, 21);
   }

@@ -405,7 +405,8 @@ void DecodeLinear(const KernelContext& context, const WorkList& list) {
 
 template <WeightFormat kFormat>
 void DecodeExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared) {
-  if (std::max(shared.num_tokens, work.num_slots / 8) <= kTileTokens) {
+  // Few experts have more than a tile of tokens; those that do have another entry.
+  if (shared.num_tokens <= kTileTokens || work.num_slots <= work.num_experts) {
     LaunchExperts<kFormat, 1>(context, work, shared);
   } else {
     LaunchExperts<kFormat, 2>(context, work, shared);

@@ -374,6 +374,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   RunTile<kFormat, kWarpsM>(tile, depth);
 }
 
+constexpr int kStaticBytes = 256;  // of shared memory that the kernels declare, at most
+
 template <typename S>
 size_t SharedBytes(int depth) {
   return size_t(kRingAt<S> + std::max(depth * S::kStageBytes, S::kStagingBytes));
@@ -383,7 +385,7 @@ size_t SharedBytes(int depth) {
 template <typename S>
 int Depth(const KernelContext& context) {
   for (int depth : {4, 3, 2}) {
-    if (SharedBytes<S>(depth) <= size_t(context.shared_bytes)) return depth;
+    if (SharedBytes<S>(depth) + kStaticBytes <= size_t(context.shared_bytes)) return depth;
   }
   CHECK(!"a stage of the prefill kernel does not fit into shared memory");
   return 0;
