@@ -174,7 +174,8 @@ void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* li
 
 // linear_cuda.cu ---------------------------------------------------------------------------------
 
-// Ops::Linear: up to kMaxLayersAtOnce layers side by side. Panel ranges and scratch are ignored.
+// Ops::Linear: up to kMaxLayersAtOnce layers side by side, a launch for each format. Panel ranges
+// and scratch are ignored. Weights, here and below, may be read before the kernel before has ended.
 inline constexpr int kMaxLayersAtOnce = 8;
 void Linear(const KernelContext& context, std::span<const LinearSlice> layers);
 // Ops::LinearByHead: y[t, h * head_rows + r] = W_h x[t * heads + h]; W_h's panels begin
@@ -208,6 +209,8 @@ struct ExpertTask {
 void ExpertsUp(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
                float* hidden, const SwiGluSlice& shared);
 // rows[s] = down hidden[s]: planes [slots, intermediate] -> f32 [slots, D]; shared likewise.
+// REQUIRES: task as ExpertsUp had it, two launches or more before on this stream: its lists and the
+// experts' weights are read before the kernel before this one has ended.
 void ExpertsDown(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
                  float* rows, const LinearSlice& shared);
 

@@ -7,8 +7,14 @@
 namespace hillstar::cuda {
 namespace {
 
-// Slots of experts that the decode kernel takes.
-constexpr int kMostDecodeSlots = 512;
+// Up to so many tokens the decode kernel is the faster one: each eight read the weights again, but
+// from the cache and with all multiprocessors, where wide tiles would leave most of them idle. Of
+// rows that are longer than what a block's warps hold at once, inputs too are read again.
+constexpr int kMostDecodeTokens = 64;
+constexpr int kMostDecodeTokensOfLongRows = 32;
+constexpr int kLongRowGroups = 12 * kSegmentGroups;
+// Likewise of experts, most of which have few tokens: slots for each expert there is.
+constexpr int kMostDecodeSlots = 2;
 
 MatrixWork WorkOf(const LinearSlice& s) {
   CHECK(s.x.cols == s.w.cols);
@@ -47,11 +53,14 @@ void WithFormat(WeightFormat format, const Fn& fn) {
 }
 
 void RunList(const KernelContext& context, WeightFormat format, const WorkList& list) {
-  int tokens = 0;
-  for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
+  int tokens = 0, most = kMostDecodeTokens;
+  for (int i = 0; i < list.count; ++i) {
+    tokens = std::max(tokens, list.work[i].num_tokens);
+    if (list.work[i].groups > kLongRowGroups) most = kMostDecodeTokensOfLongRows;
+  }
   if (tokens == 0) return;
   WithFormat(format, [&]<WeightFormat kFormat>() {
-    if (tokens <= kMostDecodeTokens) {
+    if (tokens <= most) {
       DecodeLinear<kFormat>(context, list);
     } else {
       PrefillLinear<kFormat>(context, list);
@@ -62,7 +71,8 @@ void RunList(const KernelContext& context, WeightFormat format, const WorkList& 
 void RunExperts(const KernelContext& context, WeightFormat format, const ExpertWork& work,
                 const MatrixWork& shared) {
   WithFormat(format, [&]<WeightFormat kFormat>() {
-    if (shared.num_tokens <= kMostDecodeTokens && work.num_slots <= kMostDecodeSlots) {
+    if (shared.num_tokens <= kMostDecodeTokens &&
+        work.num_slots <= std::max(kMostDecodeSlots * work.num_experts, kMostDecodeTokens)) {
       DecodeExperts<kFormat>(context, work, shared);
     } else {
       PrefillExperts<kFormat>(context, work, shared);
@@ -137,6 +147,7 @@ void ExpertsUp(const KernelContext& context, const ExpertTask& task, const Activ
 void ExpertsDown(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
                  float* rows, const LinearSlice& shared) {
   ExpertWork work = WorkOf(task, x, rows);
+  work.begin_is_old = true;
   work.w_offset = ExpertPanelOffset(task.shape, 2, 0);
   work.matrix.w = kSomewhere;
   work.matrix.panel_stride = ViewExpert(task.shape, nullptr).down.panel_stride;

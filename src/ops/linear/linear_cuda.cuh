@@ -31,10 +31,12 @@ struct MatrixWork {
   int64_t y_stride = 0;
 
   // How a block of the decode kernel goes through it; PlanDecode.
-  int segments = 0;  // of 8 groups
-  int at_once = 0;   // row blocks of a unit
-  int passes = 0;    // over the segments, a segment a warp
-  int units = 0;     // of a head
+  int segments = 0;          // of 8 groups
+  int inverse_segments = 0;  // 256 / segments, rounded up: divides numbers of warps
+  int at_once = 0;           // row blocks of a unit
+  int passes = 0;            // over the segments, a segment a warp
+  int units = 0;             // of a head and a chunk of tokens
+  int chunks = 1;  // of tokens; their units are neighbours, so that all but one read from the cache
 
   constexpr int panels() const { return int(NumPanels(rows)); }
   // Row blocks: two panels, or a panel of each matrix.
@@ -51,12 +53,30 @@ struct MatrixWork {
     one.num_heads = 1;
     return one;
   }
+  // At most `most` tokens from token `first` on.
+  __device__ __forceinline__ MatrixWork Tokens(int first, int most) const {
+    MatrixWork some = *this;
+    if (x_rows) some.x_rows += first;
+    some.x_first += first * x_step;
+    some.y += first * y_stride;
+    some.num_tokens = num_tokens - first < most ? num_tokens - first : most;
+    return some;
+  }
+  // Of all heads and chunks.
+  constexpr int all_units() const { return units * num_heads * chunks; }
 };
 
 // Matrices of one format side by side in a launch.
 struct WorkList {
   int count = 0;
   MatrixWork work[kMaxLayersAtOnce];
+};
+
+// An expert with some of its slots.
+struct ExpertEntry {
+  const uint8_t* image;
+  int first;  // slot
+  int count;
 };
 
 // The experts of a launch: expert e's matrix is at images[e] + offset, its tokens are the slots
@@ -66,29 +86,22 @@ struct ExpertWork {
   const int32_t* begin = nullptr;
   const int32_t* slot_tokens = nullptr;  // rows of x; null: a slot's row is its own
   int num_experts = 0;
-  int num_slots = 0;     // at most
-  size_t w_offset = 0;   // in an image
-  size_t up_offset = 0;  // likewise, where matrix.up is not null
-  MatrixWork matrix;     // of every expert: sizes, x, y of slot 0; w and up say what there is
+  int num_slots = 0;          // at most
+  bool begin_is_old = false;  // begin was there before the kernel before this one began
+  size_t w_offset = 0;        // in an image
+  size_t up_offset = 0;       // likewise, where matrix.up is not null
+  MatrixWork matrix;          // of every expert: sizes, x, y of slot 0; w and up say what there is
 
-  // `count` tokens of expert e from slot `first` on.
-  __device__ __forceinline__ MatrixWork Expert(int e, int first, int count) const {
+  __device__ __forceinline__ MatrixWork Expert(const ExpertEntry& e) const {
     MatrixWork one = matrix;
-    one.w = images[e] + w_offset;
-    if (matrix.up) one.up = images[e] + up_offset;
-    one.x_rows = slot_tokens ? slot_tokens + first : nullptr;
-    one.x_first = first;
-    one.num_tokens = count;
-    one.y += int64_t(first) * matrix.y_stride;
+    one.w = e.image + w_offset;
+    if (matrix.up) one.up = e.image + up_offset;
+    one.x_rows = slot_tokens ? slot_tokens + e.first : nullptr;
+    one.x_first = e.first;
+    one.num_tokens = e.count;
+    one.y += int64_t(e.first) * matrix.y_stride;
     return one;
   }
-};
-
-// An expert with some of its slots.
-struct ExpertEntry {
-  int expert;
-  int first;  // slot
-  int count;
 };
 
 // Calls put(i, entry) for each entry i there is: the experts that have slots, at most `most` slots
@@ -107,6 +120,7 @@ __device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int
     const int first = e < work.num_experts ? work.begin[e] : 0;
     const int count = e < work.num_experts ? work.begin[e + 1] - first : 0;
     const int mine = (count + most - 1) / most;
+    const uint8_t* image = mine > 0 ? work.images[e] : nullptr;
     int end = mine;  // of this lane's entries, in its warp's
     for (int d = 1; d < kWarpLanes; d *= 2) {
       const int before = __shfl_up_sync(kAllLanes, end, unsigned(d));
@@ -122,7 +136,7 @@ __device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int
     }
     for (int i = 0; i < mine; ++i) {
       const int left = count - i * most;
-      put(at + i, ExpertEntry{e, first + i * most, left < most ? left : most});
+      put(at + i, ExpertEntry{image, first + i * most, left < most ? left : most});
     }
   }
   __syncthreads();
@@ -142,31 +156,37 @@ struct Tile {
   static constexpr int kBytes = kScaleOffset + kPanelRows * kScaleBytes;
   static constexpr int kOffset = kIsW4 ? 8 : 128;  // what a stored value is too large by
 
-  // The scale of a row, as the products of scales take it.
-  static __device__ __forceinline__ float Scale(const uint8_t* scales, int row) {
+  // The scales of rows 4 quad .. 4 quad + 3, as the products of scales take them.
+  static __device__ __forceinline__ void Scales(const uint8_t* scales, int quad,
+                                                float (&values)[4]) {
     if constexpr (kIsW15) {
-      return __fmul_rn(reinterpret_cast<const float*>(scales)[row], 1.0f / 256);
+      const float4 v = reinterpret_cast<const float4*>(scales)[quad];
+      values[0] = __fmul_rn(v.x, 1.0f / 256);
+      values[1] = __fmul_rn(v.y, 1.0f / 256);
+      values[2] = __fmul_rn(v.z, 1.0f / 256);
+      values[3] = __fmul_rn(v.w, 1.0f / 256);
     } else {
-      return HalfBitsToFloat(reinterpret_cast<const uint16_t*>(scales)[row]);
+      const uint2 v = reinterpret_cast<const uint2*>(scales)[quad];
+      values[0] = HalfBitsToFloat(uint16_t(v.x));
+      values[1] = HalfBitsToFloat(uint16_t(v.x >> 16));
+      values[2] = HalfBitsToFloat(uint16_t(v.y));
+      values[3] = HalfBitsToFloat(uint16_t(v.y >> 16));
     }
   }
 };
 
-// The dot product of a group from the dots of each plane of the weights, as stored, with both
-// planes of x; `correction` is kOffset times the sum of x.
+// The dot product of a group from the exact dots of each plane of the weights with x.
 template <WeightFormat kFormat>
-__device__ __forceinline__ float GroupDot(uint32_t high, uint32_t low, uint32_t correction) {
-  const float h = __int2float_rn(int(high - correction));
+__device__ __forceinline__ float GroupDot(int high, int low) {
+  const float h = __int2float_rn(high);
   if constexpr (kFormat == WeightFormat::kW15) {
-    return __fmaf_rn(256.0f, h, __int2float_rn(int(low - correction)));
+    return __fmaf_rn(256.0f, h, __int2float_rn(low));
   } else {
     return h;
   }
 }
 
-// linear_decode_cuda.cu: up to kMostDecodeTokens tokens of each matrix; experts may have more, each
-// eight of which read the weights again.
-inline constexpr int kMostDecodeTokens = 8;
+// linear_decode_cuda.cu: few tokens. Any number is possible, but each eight read the weights again.
 template <WeightFormat kFormat>
 void DecodeLinear(const KernelContext& context, const WorkList& list);
 template <WeightFormat kFormat>

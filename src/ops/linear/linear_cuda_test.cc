@@ -105,13 +105,22 @@ void ExpectSwiGlu(const TestContext& context, const TestLayer& gate, const TestM
       << "SwiGLU " << gate.Name();
 }
 
+// A device's sizes that decide how launches are laid out.
+struct TestDevice {
+  int num_multiprocessors = 4;
+  int shared_bytes = 227 << 10;
+};
+
 void ExpectShape(WeightFormat format, int64_t rows, int64_t cols,
-                 const std::vector<int64_t>& token_counts) {
+                 const std::vector<int64_t>& token_counts, const TestDevice& device = {}) {
   TestRandom random(uint64_t(1000 * rows + cols));
   const int64_t most = *std::ranges::max_element(token_counts);
   TestLayer layer(RandomMatrix(format, rows, cols, random), RandomPlanes(most, cols, random), 1);
   const TestMatrix up = RandomMatrix(format, rows, cols, random);
-  const TestContext context;
+  TestContext context;
+  // A GPU's own size bounds what a block may ask for.
+  context->shared_bytes = std::min(context->shared_bytes, device.shared_bytes);
+  context->num_multiprocessors = device.num_multiprocessors;
   for (int64_t tokens : token_counts) {
     layer.Shape(tokens);
     ExpectLinear(context, layer);
@@ -125,7 +134,22 @@ TEST(LinearCuda, EveryShape) {
   for (WeightFormat format : kFormats) {
     for (int64_t cols : {64, 192, 384, 512, 576, 2048}) ExpectShape(format, 49, cols, {1, 3, 9});
     for (int64_t rows : {1, 15, 16, 17, 33, 130}) ExpectShape(format, rows, 192, {1, 5, 17});
-    ExpectShape(format, 33, 576, {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 65});
+    ExpectShape(format, 33, 576, {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 64, 65});
+    for (int64_t cols : {64, 192, 576, 1024}) ExpectShape(format, 49, cols, {66, 129});
+    for (int64_t rows : {1, 16, 17, 31, 130, 260}) ExpectShape(format, rows, 128, {97, 201});
+  }
+}
+
+// Blocks with less shared memory have fewer warps or shorter rings; more multiprocessors, fewer
+// units a block.
+TEST(LinearCuda, OtherDevices) {
+  HILLSTAR_NEEDS_GPU();
+  for (TestDevice device : {TestDevice{4, 99 << 10}, {132, 227 << 10}, {1, 163 << 10}}) {
+    for (WeightFormat format : kFormats) {
+      ExpectShape(format, 130, 576, {1, 8, 70}, device);
+      ExpectShape(format, 33, 6144, {1, 7}, device);
+    }
+    ExpectShape(WeightFormat::kW4, 33, 16384, {1, 5}, device);
   }
 }
 
@@ -377,6 +401,10 @@ TEST(LinearCuda, ExpertsOfFewTokens) {
     ExpectExperts(one, format, 1);
     TestExperts few(format, 192, 33, {0, 1, 3, 5, 0, 4, 2, 1}, 8);
     ExpectExperts(few, format, 8);
+    TestExperts rare(format, 192, 33, {0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 2}, 7);
+    ExpectExperts(rare, format, 7);
+    TestExperts some(format, 192, 33, {0, 1, 13, 5, 0, 14, 20, 1, 9}, 21);
+    ExpectExperts(some, format, 21);
   }
   TestExperts wide(WeightFormat::kW4, 640, 560, {1, 0, 2, 1}, 2);
   ExpectExperts(wide, WeightFormat::kW4, 2);
@@ -385,8 +413,17 @@ TEST(LinearCuda, ExpertsOfFewTokens) {
 TEST(LinearCuda, ExpertsOfManyTokens) {
   HILLSTAR_NEEDS_GPU();
   for (WeightFormat format : kFormats) {
-    TestExperts experts(format, 192, 80, {0, 1, 3, 20, 0, 35, 70}, 23);
-    ExpectExperts(experts, format, 23);
+    TestExperts experts(format, 192, 80, {0, 1, 3, 20, 0, 35, 70}, 73);
+    ExpectExperts(experts, format, 73);
+  }
+}
+
+// So many that tiles of more tokens pay.
+TEST(LinearCuda, ExpertsOfVeryManyTokens) {
+  HILLSTAR_NEEDS_GPU();
+  for (WeightFormat format : kFormats) {
+    TestExperts experts(format, 128, 80, {150, 1, 0, 260}, 90);
+    ExpectExperts(experts, format, 90);
   }
 }
 

@@ -23,7 +23,7 @@ struct DecodeLayout {
   __host__ __device__ DecodeLayout(const DecodeShape& shape, int warps) {
     inputs = size_t(warps) * size_t(shape.depth) * size_t(Stage<kFormat>::kBytes);
     sums = inputs + size_t(warps) * size_t(Inputs<kTiles>::Bytes(shape.num_columns / 2));
-    entries = sums + SumBytes(shape) * 2;
+    entries = sums + SumBytes(shape) * 2;  // 16-byte aligned, as all before
     counts = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
     end = counts + kMostListWarps * sizeof(int);
   }
@@ -82,7 +82,8 @@ class WarpInputs {
       if (t < m.num_tokens && gid < q.groups) {
         const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
         scale.x = m.x.scale[at];
-        scale.y = __int_as_float(int(uint32_t(Tile<kFormat>::kOffset) * uint32_t(m.x.sum[at])));
+        scale.y =
+            __int_as_float(int(0u - uint32_t(Tile<kFormat>::kOffset) * uint32_t(m.x.sum[at])));
       }
       scales()[gid * Inputs<kTiles>::kTokens + t] = scale;
     }
@@ -134,8 +135,8 @@ __device__ __forceinline__ void MultiplyPlane(int (&c)[2][4], const uint4* words
 }
 
 // Both planes of x of a row's dot: row i of the lane's four.
-__device__ __forceinline__ uint32_t BothPlanes(const int (&c)[2][4], int i) {
-  return 256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]);
+__device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int i) {
+  return int(256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]));
 }
 
 // sums[tile][i] += group `group` of the segment, which lies at `words` (this lane's) of a stage and
@@ -146,19 +147,20 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
                                               const WarpInputs<kFormat, kTiles>& x, int group,
                                               int lane) {
   float w_scale[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) w_scale[i] = Tile<kFormat>::Scale(scales, lane / 4 % 4 * 4 + i);
+  Tile<kFormat>::Scales(scales, lane / 4 % 4, w_scale);
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
     const uint4 b = x.Words(tile, group);
     const float2 s = x.ScaleAndCorrection(tile, group);
-    const auto correction = uint32_t(__float_as_int(s.y));
-    int high[2][4] = {}, low[2][4] = {};
+    // The low plane's columns begin with what corrects the offset of the weights.
+    const int begin = __float_as_int(s.y);
+    int high[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
+    int low[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
     MultiplyPlane<kFormat>(high, words, b);
     if constexpr (Tile<kFormat>::kIsW15) MultiplyPlane<kFormat>(low, words + 4 * kWarpLanes, b);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i), correction);
+      const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i));
       sums[tile][i] = __fmaf_rn(d, __fmul_rn(w_scale[i], s.x), sums[tile][i]);
     }
   }
@@ -167,9 +169,12 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
 // Adds the segments' sums of a unit in ascending order and writes what comes of them.
 template <int kTokens>
 __device__ __forceinline__ void WriteUnit(const MatrixWork& m, int first_block, const float* sums) {
-  const int tokens = m.num_tokens, rows = m.up ? kPanelRows : kBlockRows;
-  for (int i = int(threadIdx.x); i < m.at_once * rows * tokens; i += int(blockDim.x)) {
-    const int row = i % rows, t = i / rows % tokens, block = i / rows / tokens;
+  const int log_rows = m.up ? 4 : 5, rows = 1 << log_rows;
+  const auto tokens = uint32_t(m.num_tokens);
+  const uint32_t outputs = uint32_t(m.at_once) * tokens << log_rows;
+  for (uint32_t i = threadIdx.x; i < outputs; i += blockDim.x) {
+    const uint32_t j = i >> log_rows;
+    const int row = int(i) & (rows - 1), block = int(j / tokens), t = int(j % tokens);
     const int64_t r = int64_t(first_block + block) * rows + row;
     if (r >= m.rows) continue;
     const float* from = sums + (block * m.segments * kBlockRows + row) * kTokens + t;
@@ -242,7 +247,7 @@ __global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
                        const __grid_constant__ DecodeShape shape) {
   uint8_t* shared = DynamicShared();
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  const ListUnits units{list, num_units};
+  const ListUnits<Inputs<kTiles>::kTokens> units{list, num_units};
   WeightRing<kFormat> ring(shared + warp * shape.depth * Stage<kFormat>::kBytes, shape.depth, warp,
                            lane);
   for (int i = 0; i < shape.depth - 1; ++i) {
@@ -263,41 +268,47 @@ __global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
   const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
   auto* entries = reinterpret_cast<ExpertEntry*>(shared + layout.entries);
-  ExpertUnits units{work, beside, entries, beside.units};
+  auto* counts = reinterpret_cast<int*>(shared + layout.counts);
+  const int early = beside.all_units();
+  ExpertUnits<Inputs<kTiles>::kTokens> units{work, beside, entries, early};
   WeightRing<kFormat> ring(shared + warp * shape.depth * Stage<kFormat>::kBytes, shape.depth, warp,
                            lane);
+  // What does not wait for the kernel before this one: the shared expert, and the others where they
+  // are known.
   int issued = 0;
-  for (; issued < shape.depth - 1 && ring.IsBefore(beside.units); ++issued) {
-    ring.Issue(units, beside.units);
-    CommitCopies();
-  }
+  for (; issued < shape.depth - 1 && ring.Issue(units, early); ++issued) CommitCopies();
+  const auto list_experts = [&] {
+    units.total += ListEntries(work, Inputs<kTiles>::kTokens, counts,
+                               [&](int i, ExpertEntry entry) { entries[i] = entry; }) *
+                   work.matrix.units;
+    for (; issued < shape.depth - 1; ++issued) {
+      ring.Issue(units, units.total);
+      CommitCopies();
+    }
+  };
+  if (work.begin_is_old) list_experts();
   WaitForPrevious();
   LetNextBegin();
-  auto* counts = reinterpret_cast<int*>(shared + layout.counts);
-  units.total += ListEntries(work, Inputs<kTiles>::kTokens, counts,
-                             [&](int i, ExpertEntry entry) { entries[i] = entry; }) *
-                 work.matrix.units;
-  for (; issued < shape.depth - 1; ++issued) {
-    ring.Issue(units, units.total);
-    CommitCopies();
-  }
+  if (!work.begin_is_old) list_experts();
   RunUnits<kFormat, kTiles>(units, ring, shared, shape, warp, lane);
 }
 
 constexpr int CeilDivide(int a, int b) { return (a + b - 1) / b; }
 
-// How a matrix is gone through by blocks of `warps` warps.
-void Plan(MatrixWork& m, int warps) {
+// How a matrix is gone through by blocks of `warps` warps, `most` tokens at once.
+void Plan(MatrixWork& m, int warps, int most) {
   m.segments = CeilDivide(m.groups, kSegmentGroups);
+  m.inverse_segments = CeilDivide(256, m.segments);
   m.at_once = std::max(1, std::min(warps / m.segments, m.blocks()));
   m.passes = CeilDivide(m.segments, warps);
   m.units = CeilDivide(m.blocks(), m.at_once);
+  m.chunks = CeilDivide(m.num_tokens, most);
 }
 
 // The time of a round of a block beside its loads, in what a warp's segment takes.
 constexpr int kRoundOverhead = 2;
 
-// Lays a launch out: `copies` of each matrix (heads, or experts that are chosen).
+// A matrix of a launch that is laid out, and how often there is such a one.
 struct Candidate {
   MatrixWork* m;
   int copies;
@@ -312,8 +323,8 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
     DecodeShape s = *shape;
     int64_t units = 0, passes = 1;
     for (const Candidate& c : matrices) {
-      Plan(*c.m, warps);
-      units += int64_t(c.copies) * c.m->units;
+      Plan(*c.m, warps, Inputs<kTiles>::kTokens);
+      units += int64_t(c.copies) * c.m->all_units();
       passes = std::max<int64_t>(passes, c.m->passes);
       s.sum_segments = std::max(s.sum_segments, c.m->segments * c.m->at_once);
     }
@@ -332,7 +343,7 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
     best_shape = s;
   }
   CHECK(best > 0);
-  for (const Candidate& c : matrices) Plan(*c.m, best);
+  for (const Candidate& c : matrices) Plan(*c.m, best, Inputs<kTiles>::kTokens);
   *shape = best_shape;
   *shared_bytes = DecodeLayout<kFormat, kTiles>(best_shape, best).end;
   return best;
@@ -341,15 +352,19 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
 template <WeightFormat kFormat, int kTiles>
 void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   DecodeShape shape;
-  shape.num_columns = 2 * num_tokens;
+  shape.num_columns = 2 * std::min(num_tokens, Inputs<kTiles>::kTokens);
   Candidate candidates[kMaxLayersAtOnce];
-  for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], list.work[i].num_heads};
+  for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], 1};
   size_t shared_bytes = 0;
   const int warps = ChooseWarps<kFormat, kTiles>(context, std::span(candidates, size_t(list.count)),
                                                  &shape, &shared_bytes);
   int units = 0;
-  for (int i = 0; i < list.count; ++i) units += list.work[i].units * list.work[i].num_heads;
-  const LaunchShape launch{dim3(unsigned(std::min(units, context.num_multiprocessors))),
+  for (int i = 0; i < list.count; ++i) units += list.work[i].all_units();
+  // Where tokens come in chunks a block keeps to one of them.
+  const int chunks =
+      std::min(CeilDivide(num_tokens, Inputs<kTiles>::kTokens), context.num_multiprocessors);
+  const int blocks = context.num_multiprocessors / chunks * chunks;
+  const LaunchShape launch{dim3(unsigned(std::min(units, blocks))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
          list, units, shape);
@@ -361,13 +376,14 @@ void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork sha
   DecodeShape shape;
   shape.num_columns = 2 * std::min(std::max(work.num_slots, shared.num_tokens), most);
   shape.num_entries = std::min(work.num_slots, work.num_experts + work.num_slots / most);
+  work.matrix.num_tokens = 1;  // of a chunk, when units are counted
   const Candidate candidates[] = {{&work.matrix, std::min(work.num_slots, work.num_experts)},
                                   {&shared, 1}};
   const bool beside = shared.num_tokens > 0;
   size_t shared_bytes = 0;
   const int warps = ChooseWarps<kFormat, kTiles>(
       context, std::span(candidates, beside ? size_t{2} : size_t{1}), &shape, &shared_bytes);
-  const int units = shape.num_entries * work.matrix.units + shared.units;
+  const int units = shape.num_entries * work.matrix.units + shared.all_units();
   const LaunchShape launch{dim3(unsigned(std::min(units, context.num_multiprocessors))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
   Launch("experts of a few tokens", DecodeExpertsKernel<kFormat, kTiles>, launch, context.stream,
@@ -380,7 +396,6 @@ template <WeightFormat kFormat>
 void DecodeLinear(const KernelContext& context, const WorkList& list) {
   int tokens = 0;
   for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
-  CHECK(tokens <= kMostDecodeTokens);
   if (tokens <= kTileTokens) {
     LaunchLinear<kFormat, 1>(context, list, tokens);
   } else {
@@ -390,8 +405,8 @@ void DecodeLinear(const KernelContext& context, const WorkList& list) {
 
 template <WeightFormat kFormat>
 void DecodeExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared) {
-  CHECK(shared.num_tokens <= kMostDecodeTokens);
-  if (std::max(shared.num_tokens, work.num_slots / 8) <= kTileTokens) {
+  // Few experts have more than a tile of tokens; those that do have another entry.
+  if (shared.num_tokens <= kTileTokens || work.num_slots <= work.num_experts) {
     LaunchExperts<kFormat, 1>(context, work, shared);
   } else {
     LaunchExperts<kFormat, 2>(context, work, shared);

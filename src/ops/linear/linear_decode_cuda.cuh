@@ -44,9 +44,10 @@ __device__ __forceinline__ Quantum QuantumOf(const MatrixWork& m, int first_bloc
     q.block = first_block;
     q.segment = warp + pass * int(blockDim.x) / kWarpLanes;
   } else {
-    q.block = first_block + warp / m.segments;
-    q.segment = warp % m.segments;
-    if (warp >= m.at_once * m.segments) return q;
+    const int i = warp * m.inverse_segments >> 8;
+    q.block = first_block + i;
+    q.segment = warp - i * m.segments;
+    if (i >= m.at_once) return q;
   }
   if (q.block >= m.blocks() || q.segment >= m.segments) return q;
   const int left = m.groups - q.segment * kSegmentGroups;
@@ -60,7 +61,22 @@ struct Unit {
   int first_block;
 };
 
+// Unit `unit` of all of a matrix, `most` tokens a chunk. Divisions are dear.
+__device__ __forceinline__ Unit UnitOf(const MatrixWork& m, int unit, int most) {
+  int chunk = 0, head = 0;
+  if (m.chunks > 1) {
+    chunk = int(uint32_t(unit) % uint32_t(m.chunks));
+    unit = int(uint32_t(unit) / uint32_t(m.chunks));
+  }
+  if (m.num_heads > 1) {
+    head = int(uint32_t(unit) / uint32_t(m.units));
+    unit -= head * m.units;
+  }
+  return {m.Head(head).Tokens(chunk * most, most), unit * m.at_once};
+}
+
 // The matrices of a list.
+template <int kTokens>
 struct ListUnits {
   const WorkList& list;
   int total;
@@ -68,16 +84,16 @@ struct ListUnits {
   __device__ __forceinline__ Unit At(int unit) const {
     int i = 0;
     for (; i + 1 < list.count; ++i) {
-      const int units = list.work[i].units * list.work[i].num_heads;
+      const int units = list.work[i].all_units();
       if (unit < units) break;
       unit -= units;
     }
-    const MatrixWork& m = list.work[i];
-    return {m.Head(unit / m.units), unit % m.units * m.at_once};
+    return UnitOf(list.work[i], unit, kTokens);
   }
 };
 
 // The shared expert, then the entries, which a block lists for itself.
+template <int kTokens>
 struct ExpertUnits {
   const ExpertWork& work;
   const MatrixWork& shared;
@@ -85,11 +101,11 @@ struct ExpertUnits {
   int total;
 
   __device__ __forceinline__ Unit At(int unit) const {
-    if (unit < shared.units) return {shared, unit * shared.at_once};
-    unit -= shared.units;
-    const ExpertEntry e = entries[unit / work.matrix.units];
-    return {work.Expert(e.expert, e.first, e.count),
-            unit % work.matrix.units * work.matrix.at_once};
+    const int of_shared = shared.all_units();
+    if (unit < of_shared) return UnitOf(shared, unit, kTokens);
+    unit -= of_shared;
+    const int i = int(uint32_t(unit) / uint32_t(work.matrix.units));
+    return {work.Expert(entries[i]), (unit - i * work.matrix.units) * work.matrix.at_once};
   }
 };
 
@@ -105,9 +121,9 @@ class WeightRing {
 
   // Puts the next stage on its way, if there is one among the units below `end`.
   template <typename Units>
-  __device__ __forceinline__ void Issue(const Units& units, int end) {
+  __device__ __forceinline__ bool Issue(const Units& units, int end) {
     while (left_ <= 0) {
-      if (unit_ >= end) return;
+      if (unit_ >= end) return false;
       Locate(units);
     }
     uint8_t* to = ring_ + slot_ * S::kBytes;
@@ -128,10 +144,11 @@ class WeightRing {
     scales_from_ += S::kGroups * T::kBytes;
     left_ -= S::kGroups;
     slot_ = slot_ + 1 == depth_ ? 0 : slot_ + 1;
+    return true;
   }
-  __device__ __forceinline__ bool IsBefore(int unit) const { return left_ > 0 || unit_ < unit; }
 
-  // Until the oldest stage is there, `depth` - 1 having been committed ahead.
+  // Until the oldest stage is there: `depth` - 1 have been committed, each by itself, or fewer if
+  // there are no more.
   __device__ __forceinline__ void WaitForStage() const {
     switch (depth_) {
       case 8: WaitForCopies<6>(); break;
@@ -179,7 +196,7 @@ class WeightRing {
 
 // A segment of the inputs of up to 4 kTiles tokens, in the order of B fragments: [group][column]
 // [tid] 16 bytes, columns 2 t and 2 t + 1 being token t's planes. Behind it, [group][token] the
-// scale and kOffset times the sum.
+// scale and -kOffset times the sum.
 template <int kTiles>
 struct Inputs {
   static constexpr int kTokens = kTiles * kTileTokens;

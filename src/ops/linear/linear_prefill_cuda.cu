@@ -192,10 +192,7 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     const uint8_t* tile = stage + ((warp_m * kBlocksOfWarp + block) * 2 + gid / 4) * T::kBytes;
     const uint8_t* at = tile + tid * T::kVectorBytes + (gid % 4 ^ (tid & 2)) * 16;
     float w_scale[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      w_scale[i] = T::Scale(tile + T::kScaleOffset, gid % 4 * 4 + i);
-    }
+    T::Scales(tile + T::kScaleOffset, gid % 4, w_scale);
     uint4 words[T::kPlanes][4];
 #pragma unroll
     for (int p = 0; p < T::kPlanes; ++p) {
@@ -207,7 +204,6 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      ForgetLoads();  // of scales and sums: registers are short
       uint32_t a[2][4];
       int high[S::kColumnTiles][4], low[S::kColumnTiles][4] = {};
       Fragments<kFormat>(a, words[0], h);
@@ -222,7 +218,7 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
         const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + n * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float d = GroupDot<kFormat>(uint32_t(high[n][i]), uint32_t(low[n][i]), 0);
+          const float d = GroupDot<kFormat>(high[n][i], low[n][i]);
           const float scale = __fmul_rn(w_scale[2 * h + i / 2], i % 2 == 0 ? x_scale.x : x_scale.y);
           sums[block][h][n][i] = __fmaf_rn(d, scale, sums[block][h][n][i]);
         }
@@ -302,11 +298,11 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
       WaitForCopies<0>();
     }
     __syncthreads();
+    // Of the two warps of a scheduler one copies while the other multiplies.
     const int ahead = g + depth - 1, free_slot = slot == 0 ? depth - 1 : slot - 1;
-    if (ahead < groups) {
-      CopyStage<kFormat, kWarpsM>(header, ring + free_slot * S::kStageBytes, ahead);
-    }
-    CommitCopies();
+    uint8_t* to = ring + free_slot * S::kStageBytes;
+    const bool copies_first = warp < kWarps / 2;
+    if (ahead < groups && copies_first) CopyStage<kFormat, kWarpsM>(header, to, ahead);
     const uint8_t* stage = ring + slot * S::kStageBytes;
     slot = slot + 1 == depth ? 0 : slot + 1;
     if (columns == S::kColumnTiles) {
@@ -314,6 +310,8 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
     } else if (columns > 0) {
       MultiplyStage<kFormat, S, false>(segment, stage, warp_m, warp_n, columns);
     }
+    if (ahead < groups && !copies_first) CopyStage<kFormat, kWarpsM>(header, to, ahead);
+    CommitCopies();
     if (g % kSegmentGroups != kSegmentGroups - 1 && g + 1 != groups) continue;
 #pragma unroll
     for (int i = 0; i < kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
@@ -370,11 +368,13 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (i == wanted) entry = e;
     });
     if (wanted >= found) return;
-    tile.m = work.Expert(entry.expert, entry.first, entry.count);
+    tile.m = work.Expert(entry);
     tile.first_block = (at - beside_tiles) / most_entries * S::kBlocks;
   }
   RunTile<kFormat, kWarpsM>(tile, depth);
 }
+
+constexpr int kStaticBytes = 256;  // of shared memory that the kernels declare, at most
 
 template <typename S>
 size_t SharedBytes(int depth) {
@@ -385,7 +385,7 @@ size_t SharedBytes(int depth) {
 template <typename S>
 int Depth(const KernelContext& context) {
   for (int depth : {4, 3, 2}) {
-    if (SharedBytes<S>(depth) <= size_t(context.shared_bytes)) return depth;
+    if (SharedBytes<S>(depth) + kStaticBytes <= size_t(context.shared_bytes)) return depth;
   }
   CHECK(!"a stage of the prefill kernel does not fit into shared memory");
   return 0;

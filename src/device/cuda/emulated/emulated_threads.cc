@@ -4,6 +4,8 @@
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -14,9 +16,18 @@ namespace {
 
 namespace ctx = boost::context;
 
+constexpr int kPoison = 0xa5;  // of shared memory that nobody has written
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 enum class State { kReady, kAtBlockBarrier, kAtWarp, kDone };
+
+struct Copy {
+  void* to;
+  const void* from;
+  size_t num_bytes;
+  bool valid;
+  int64_t group;
+};
 
 struct Thread {
   ctx::fiber fiber;   // of the thread while it waits
@@ -25,6 +36,8 @@ struct Thread {
   dim3 index;
   uint32_t mask = 0;  // of the lanes that it waits for
   void* arguments = nullptr;
+  std::deque<Copy> copies;  // on their way
+  int64_t num_groups = 0;   // of copies, committed
 };
 
 struct Block {
@@ -167,6 +180,27 @@ void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* 
   together(lanes);
   for (size_t i = 0; i < size_t(kWarp); ++i) {
     if (lanes[i] && i != me) block.threads[first + i]->state = State::kReady;
+  }
+}
+
+void DeferCopy(void* to, const void* from, size_t num_bytes, bool valid) {
+  std::memset(to, kPoison, num_bytes);
+  Thread& me = block.threads[running];
+  me.copies.push_back({to, from, num_bytes, valid, me.num_groups});
+}
+
+void CommitCopyGroup() { ++block.threads[running].num_groups; }
+
+void FinishCopies(int pending) {
+  Thread& me = block.threads[running];
+  while (!me.copies.empty() && me.copies.front().group < me.num_groups - pending) {
+    const Copy copy = me.copies.front();
+    me.copies.pop_front();
+    if (copy.valid) {
+      std::memcpy(copy.to, copy.from, copy.num_bytes);
+    } else {
+      std::memset(copy.to, 0, copy.num_bytes);
+    }
   }
 }
 

@@ -63,6 +63,12 @@ void BlockBarrier();
 // of all of them, null for others; it writes the lanes' results into them.
 void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* lanes));
 
+// A copy behind the running thread's back: what it overwrites is gone at once, what it brings is
+// there only when the thread has waited for it, as late as it may be.
+void DeferCopy(void* to, const void* from, size_t num_bytes, bool valid);
+void CommitCopyGroup();
+void FinishCopies(int pending);
+
 template <typename T>
 struct Shuffle {
   T value;

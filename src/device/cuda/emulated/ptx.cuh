@@ -90,24 +90,17 @@ inline uint4 LoadStreaming(const void* from) {
 }
 
 inline void CopyAsync16(void* shared, const void* from, bool valid = true) {
-  if (valid) {
-    std::memcpy(shared, from, 16);
-  } else {
-    std::memset(shared, 0, 16);
-  }
+  emulated::DeferCopy(shared, from, 16, valid);
 }
 inline void CopyAsync4(void* shared, const void* from, bool valid = true) {
-  if (valid) {
-    std::memcpy(shared, from, 4);
-  } else {
-    std::memset(shared, 0, 4);
-  }
+  emulated::DeferCopy(shared, from, 4, valid);
 }
-inline void CommitCopies() {}
+inline void CommitCopies() { emulated::CommitCopyGroup(); }
 template <int kPending>
-void WaitForCopies() {}
+void WaitForCopies() {
+  emulated::FinishCopies(kPending);
+}
 
-inline void ForgetLoads() { asm volatile("" ::: "memory"); }
 inline float LoadVolatile(const float* from) { return *from; }
 inline float HalfBitsToFloat(uint16_t bits) { return HalfToFloat(bits); }
 inline float RoundToInteger(float x) { return std::rint(x); }

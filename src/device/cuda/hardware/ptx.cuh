@@ -74,7 +74,8 @@ __device__ __forceinline__ uint4 LoadStreaming(const void* from) {
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* from, bool valid = true) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(from), "r"(bytes)
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0],[%1],16,%2;" ::"r"(to), "l"(from),
+               "r"(bytes)
                : "memory");
 }
 // Likewise 4 bytes, through the L1 cache: of a line whose other words follow soon.
@@ -97,9 +98,6 @@ __device__ __forceinline__ float LoadVolatile(const float* from) {
   asm volatile("ld.volatile.global.f32 %0,[%1];" : "=f"(v) : "l"(from) : "memory");
   return v;
 }
-
-// What was read from memory before is read anew where it is used behind this: frees registers.
-__device__ __forceinline__ void ForgetLoads() { asm volatile("" ::: "memory"); }
 
 // The float of an IEEE binary16's bits.
 __device__ __forceinline__ float HalfBitsToFloat(uint16_t bits) {
