@@ -120,8 +120,8 @@ struct AttendBlock {
   uint8_t* weights;        // [plane][kHeads][kWeightPitch], keys in the order of WeightAt
   float* heads;            // [HeadNumber][kHeads]
   const uint8_t** places;  // [kSplit]: the rows of the split's keys
-  int64_t token;
-  int64_t num_keys;
+  int token;
+  int num_keys;
   int first_head;
   int warp, lane, g, t;
 
@@ -151,9 +151,9 @@ struct AttendBlock {
     token = of_token;
     first_head = of_head;
     const int count = task.selection.counts[token];
-    num_keys = count == 0 ? task.positions[token] + 1 : count;
+    num_keys = count == 0 ? int(task.positions[token]) + 1 : count;
     const RowPlanes& planes = task.queries.planes;
-    const int64_t first = token * task.num_heads + first_head;
+    const int64_t first = int64_t(token) * task.num_heads + first_head;
     const int num_heads = int(task.num_heads) - first_head;
     const int pieces = (layout.padded_latent + layout.padded_rope) / 16;
     for (int h = warp; h < kHeads; h += kAttendWarps) {
@@ -173,11 +173,12 @@ struct AttendBlock {
   }
 
   // Where the rows of a split's keys lie.
-  __device__ __forceinline__ void FindRows(int64_t split) {
-    const int64_t i = split * kSplit + threadIdx.x;
+  __device__ __forceinline__ void FindRows(int split) {
+    const int i = split * kSplit + int(threadIdx.x);
     if (i >= num_keys) return;
     const bool dense = task.selection.counts[token] == 0;
-    const int64_t position = dense ? i : task.selection.lists[token * task.selection.max_keys + i];
+    const int64_t position =
+        dense ? i : task.selection.lists[int64_t(token) * task.selection.max_keys + i];
     places[threadIdx.x] = task.pages.of(token).row(layout.global, position);
   }
 
@@ -228,6 +229,7 @@ struct AttendBlock {
     for (int i = 0; i < kNum; ++i) {
       for (int c = 0; c < 4; ++c) sum[i][c] = 0;
     }
+#pragma unroll 1
     for (int d = 0; d < padded; d += 64) {
       uint32_t a[2][2][4];  // [half of 32][plane]
       for (int half = 0; half < 2; ++half) {
@@ -281,60 +283,85 @@ struct AttendBlock {
     }
   }
 
-  // Where the weight of a key lies: so that a thread's four rows of shared memory, whose bytes it
-  // transposes, are in different banks than those of the other threads.
+  // Where the weight of a key lies: so that the four rows of a thread that transposes their bytes,
+  // two apart from those of the next thread, are in other banks than the other threads' rows.
   static __device__ __forceinline__ int WeightAt(int key) {
-    return key / 16 * 16 + key % 8 / 2 * 4 + key % 16 / 8 * 2 + key % 2;
+    return key / 16 * 16 + key % 8 * 2 + key % 16 / 8;
   }
 
-  // The weights of a chunk of n keys; a warp takes a head at a time, lane l its keys l and l + 32.
+  // The weights of a chunk of n keys. A warp takes 2 * kTiles heads at once; each of a head's lanes
+  // has the keys that are its number modulo that of the lanes.
   __device__ __forceinline__ void Weights(int chunk, int n) const {
+    constexpr int kLanes = kWarpLanes / (2 * kTiles), kKeys = kChunk / kLanes;
     const float none = -__uint_as_float(0x7f800000u);
-    const bool valid[2] = {lane < n, lane + 32 < n};
-    float key_scale[2] = {};
-    for (int i = 0; i < 2; ++i) {
-      if (!valid[i]) continue;
-      key_scale[i] = *reinterpret_cast<const float*>(row(chunk, lane + 32 * i) + layout.scale_at);
+    const int own = lane % kLanes, h = warp * 2 * kTiles + lane / kLanes;
+    const float before = chunk == 0 ? none : head(kLargest)[h];
+    const float sum_before = head(kSum)[h];
+    const uint8_t* key_scales = row(chunk, own) + layout.scale_at;
+    float p[kKeys], key_scale[kKeys];
+    bool finite = true;
+    float largest = none;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = own + kLanes * i;
+      const bool valid = key < n;
+      p[i] = valid ? scores[h * kScorePitch + key] : none;
+      key_scale[i] =
+          valid ? *reinterpret_cast<const float*>(key_scales + kLanes * i * layout.row_pitch)
+                : 0.0f;
+      finite = finite && (!valid || IsFinite(p[i]));
+      largest = p[i] > largest ? p[i] : largest;
     }
-    for (int h = warp; h < kHeads; h += kAttendWarps) {
-      float score[2];
-      bool finite = true;
-      for (int i = 0; i < 2; ++i) {
-        score[i] = valid[i] ? scores[h * kScorePitch + lane + 32 * i] : none;
-        finite = finite && (!valid[i] || IsFinite(score[i]));
-      }
-      finite = __all_sync(kAllLanes, finite);
-      const float before = chunk == 0 ? none : head(kLargest)[h];
-      float largest = WarpMax(score[1] > score[0] ? score[1] : score[0]);
-      largest = __fadd_rn(largest > before ? largest : before, 0.0f);
-      float p[2], w[2];
-      for (int i = 0; i < 2; ++i) {
-        p[i] = valid[i] ? Exp(__fsub_rn(score[i], largest)) : 0.0f;
-        w[i] = finite && valid[i] ? __fmul_rn(p[i], key_scale[i]) : 0.0f;
-      }
-      const float m0 = Magnitude(w[0]), m1 = Magnitude(w[1]);
-      const RowScale scale = ScaleOf(WarpMax(m1 > m0 ? m1 : m0));
-      for (int i = 0; i < 2; ++i) {
-        const PlanePair planes = ToPlanes(w[i], scale.inverse);
-        uint8_t* to = weights + h * kWeightPitch + WeightAt(lane + 32 * i);
-        to[0] = uint8_t(planes.hi);
-        to[kHeads * kWeightPitch] = uint8_t(planes.lo);
-      }
-      // ((p[j] + p[16 + j]) + p[32 + j]) + p[48 + j], then the tree over 16 lanes.
-      const float second = __shfl_down_sync(kAllLanes, p[0], 16);
-      const float fourth = __shfl_down_sync(kAllLanes, p[1], 16);
-      float sum = __fadd_rn(__fadd_rn(__fadd_rn(p[0], second), p[1]), fourth);
-      for (int stride = 8; stride > 0; stride /= 2) {
-        sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
-      }
-      if (lane == 0) {
-        const float decay = chunk == 0 ? 0.0f : Exp(__fsub_rn(before, largest));
-        if (chunk > 0) sum = __fmaf_rn(head(kSum)[h], decay, sum);
-        head(kSum)[h] = finite ? sum : __uint_as_float(0x7fc00000u);
-        head(kLargest)[h] = largest;
-        head(kDecay)[h] = decay;
-        head(kWeightScale)[h] = __fmul_rn(scale.scale, 0x1p-8f);
-      }
+    int all_finite = finite ? 1 : 0;
+#pragma unroll
+    for (int bits = 1; bits < kLanes; bits *= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, largest, bits);
+      largest = other > largest ? other : largest;
+      all_finite &= __shfl_xor_sync(kAllLanes, all_finite, bits);
+    }
+    finite = all_finite != 0;
+    largest = __fadd_rn(largest > before ? largest : before, 0.0f);
+    const float decay = chunk == 0 ? 0.0f : Exp(__fsub_rn(before, largest));
+    float w[kKeys], amax = 0;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      p[i] = own + kLanes * i < n ? Exp(__fsub_rn(p[i], largest)) : 0.0f;
+      w[i] = finite ? __fmul_rn(p[i], key_scale[i]) : 0.0f;
+      const float m = Magnitude(w[i]);
+      amax = m > amax ? m : amax;
+    }
+    // Lane j of 16 adds p[j], p[16 + j], p[32 + j], p[48 + j]; then the tree over 16 lanes.
+    float sums[16 / kLanes];
+#pragma unroll
+    for (int j = 0; j < 16 / kLanes; ++j) {
+      constexpr int kNext = 16 / kLanes;
+      sums[j] =
+          __fadd_rn(__fadd_rn(__fadd_rn(p[j], p[j + kNext]), p[j + 2 * kNext]), p[j + 3 * kNext]);
+    }
+    float sum = kLanes == 16 ? sums[0] : __fadd_rn(sums[0], sums[16 / kLanes - 1]);
+#pragma unroll
+    for (int bits = kLanes / 2; bits > 0; bits /= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, bits));
+    }
+#pragma unroll
+    for (int bits = 1; bits < kLanes; bits *= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, amax, bits);
+      amax = other > amax ? other : amax;
+    }
+    const RowScale scale = ScaleOf(amax);
+    uint8_t* to = weights + h * kWeightPitch;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const PlanePair planes = ToPlanes(w[i], scale.inverse);
+      to[WeightAt(own + kLanes * i)] = uint8_t(planes.hi);
+      to[kHeads * kWeightPitch + WeightAt(own + kLanes * i)] = uint8_t(planes.lo);
+    }
+    if (own == 0) {
+      if (chunk > 0) sum = __fmaf_rn(sum_before, decay, sum);
+      head(kSum)[h] = finite ? sum : __uint_as_float(0x7fc00000u);
+      head(kLargest)[h] = largest;
+      head(kDecay)[h] = decay;
+      head(kWeightScale)[h] = __fmul_rn(scale.scale, 0x1p-8f);
     }
   }
 
@@ -345,7 +372,7 @@ struct AttendBlock {
     for (int i = 0; i < 4; ++i) {
       uint32_t w[4];
       for (int r = 0; r < 4; ++r) {
-        const int key = 16 * i + r / 2 * 8 + r % 2;
+        const int key = 16 * i + r / 2 + r % 2 * 8;
         w[r] = *reinterpret_cast<const uint32_t*>(from + key * layout.row_pitch);
       }
       Transpose4x4(w);
@@ -354,54 +381,67 @@ struct AttendBlock {
   }
 
   // values = fma(weights x latents, weight scale, values * decay).
-  __device__ __forceinline__ void AddValues(int chunk, TileValues (&values)[kTiles]) const {
+  __device__ __forceinline__ void AddValues(int chunk, TileValues (&values)[kTiles]) {
     if (warp * 64 >= layout.padded_latent) return;
     const uint8_t* from = row(chunk, 0) + warp * 64;
-    const uint8_t* lane_weights = weights + (lane % 16) * kWeightPitch + lane / 16 * 16;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      uint32_t high[2][4][2], low[2][4][2];
-      LoadValues(from + 32 * block, high);
-      if constexpr (kLow) LoadValues(from + 32 * block + layout.padded_latent, low);
+      Forget(lane);
+      int sums[kTiles][4][4] = {};
+      uint32_t b[2][4][2];
+      LoadValues(from + 32 * block, b);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const uint8_t* w = lane_weights + tile * kTileHeads * kWeightPitch;
-        uint32_t a[2][2][4];  // [plane][32 keys]
-        for (int half = 0; half < 2; ++half) {
-          LoadMatrices(a[0][half], w + 32 * half);
-          LoadMatrices(a[1][half], w + kHeads * kWeightPitch + 32 * half);
+        AddProducts(0, tile, b, sums[tile]);
+        for (int i = 0; i < 16; ++i) {
+          sums[tile][i / 4][i % 4] = int(uint32_t(sums[tile][i / 4][i % 4]) * 256u);
         }
-        const int h = tile * kTileHeads + g;
-        const float scale[2] = {head(kWeightScale)[h], head(kWeightScale)[h + 8]};
-        const float decay[2] = {head(kDecay)[h], head(kDecay)[h + 8]};
+        AddProducts(1, tile, b, sums[tile]);
+        if constexpr (!kLow) Accumulate(chunk, sums[tile], tile, values[tile].v[block]);
+      }
+      if constexpr (kLow) {
+        LoadValues(from + 32 * block + layout.padded_latent, b);
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          int sum[4] = {};
-          for (int half = 0; half < 2; ++half) {
-            MmaSignedSigned(sum, a[0][half], high[half][n][0], high[half][n][1]);
-          }
-          for (int c = 0; c < 4; ++c) sum[c] = int(uint32_t(sum[c]) * 256u);
-          for (int half = 0; half < 2; ++half) {
-            MmaSignedSigned(sum, a[1][half], high[half][n][0], high[half][n][1]);
-            if constexpr (kLow) {
-              MmaSignedSigned(sum, a[0][half], low[half][n][0], low[half][n][1]);
-            }
-          }
-          for (int c = 0; c < 4; ++c) {
-            float& v = values[tile].v[block][n][c];
-            const float before = chunk == 0 ? 0.0f : __fmul_rn(v, decay[c / 2]);
-            // The first chunk has no values before: fma(x, y, 0) is x * y.
-            v = __fmaf_rn(float(sum[c]), scale[c / 2], before);
-          }
+        for (int tile = 0; tile < kTiles; ++tile) {
+          AddProducts(0, tile, b, sums[tile]);
+          Accumulate(chunk, sums[tile], tile, values[tile].v[block]);
         }
+      }
+    }
+  }
+  // Products of a plane of a tile's weights with 64 keys' bytes of 32 latents.
+  __device__ __forceinline__ void AddProducts(int plane, int tile, const uint32_t (&b)[2][4][2],
+                                              int (&sums)[4][4]) const {
+    const uint8_t* w =
+        weights + (plane * kHeads + tile * kTileHeads + lane % 16) * kWeightPitch + lane / 16 * 16;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t a[4];
+      LoadMatrices(a, w + 32 * half);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) MmaSignedSigned(sums[n], a, b[half][n][0], b[half][n][1]);
+    }
+  }
+  __device__ __forceinline__ void Accumulate(int chunk, const int (&sums)[4][4], int tile,
+                                             float (&values)[4][4]) const {
+    const int h = tile * kTileHeads + g;
+    const float scale[2] = {head(kWeightScale)[h], head(kWeightScale)[h + 8]};
+    const float decay[2] = {head(kDecay)[h], head(kDecay)[h + 8]};
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        // The first chunk has no values before: fma(x, y, 0) is x * y.
+        const float before = chunk == 0 ? 0.0f : __fmul_rn(values[n][c], decay[c / 2]);
+        values[n][c] = __fmaf_rn(float(sums[n][c]), scale[c / 2], before);
       }
     }
   }
 
   // The partial result of a split, at most 256 keys of the token. Begins with a barrier.
-  __device__ __forceinline__ void RunSplit(int64_t split, TileValues (&values)[kTiles]) {
-    const int64_t left = num_keys - split * kSplit;
-    const int keys = left < kSplit ? int(left) : kSplit;
+  __device__ __forceinline__ void RunSplit(int split, TileValues (&values)[kTiles]) {
+    const int left = num_keys - split * kSplit;
+    const int keys = left < kSplit ? left : kSplit;
     __syncthreads();  // nobody reads what the split before left
     FindRows(split);
     __syncthreads();
@@ -410,6 +450,10 @@ struct AttendBlock {
       const int after = keys - (chunk + 1) * kChunk;  // keys behind the chunk
       const int n = after < 0 ? after + kChunk : kChunk;
       const int next = after < kChunk ? after : kChunk;
+      Forget(warp);
+      Forget(lane);
+      g = lane / 4;
+      t = lane % 4;
       WaitForCopies<0>();
       __syncthreads();
       if (next > 0 && layout.num_buffers > 1) LoadChunk(chunk + 1, next);
@@ -435,7 +479,7 @@ struct AttendBlock {
       for (int r = 0; r < 2; ++r) {
         const int h = tile * kTileHeads + 8 * r + g;
         const bool exists = first_head + h < int(task.num_heads);
-        const int64_t row = token * task.num_heads + first_head + h;
+        const int64_t row = int64_t(token) * task.num_heads + first_head + h;
         if (!FinishGroup(values[tile], r, sums[h], exists, row) && exists && t == 0) {
           NoteBad(bad, code, token);
         }

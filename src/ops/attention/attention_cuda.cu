@@ -122,7 +122,7 @@ __device__ __forceinline__ void StorePartial(const AttendBlock<kTiles, kLow, kCo
 
 // Blocks take the (split, group of heads) of all tokens that are split, one after another.
 template <int kTiles, bool kLow, bool kCodes>
-__global__ void __launch_bounds__(kAttendThreads, 1)
+__global__ void __launch_bounds__(kAttendThreads, kTiles == 1 ? 2 : 1)
     AttendSplitsKernel(const __grid_constant__ AttendArguments arguments) {
   __shared__ SplitList list;
   WaitForPrevious();
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   __shared__ SplitList list;
   using Block = AttendBlock<kTiles, kLow, kCodes>;
   WaitForPrevious();
-  const int64_t token = blockIdx.y;
+  const int token = int(blockIdx.y);
   if (token >= *arguments.task.live) return;
   if (arguments.partials.capacity > 0) {  // a launch before this one took those that fit
     list.Make(arguments.task, arguments.partials.capacity);
@@ -259,10 +259,10 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   }
   Block block(arguments.task, arguments.layout);
   block.LoadQueries(token, int(blockIdx.x) * Block::kHeads);
-  const int64_t num_splits = (block.num_keys + kSplit - 1) / kSplit;
+  const int num_splits = (block.num_keys + kSplit - 1) / kSplit;
   TileValues merged[kTiles];
   float* merged_sum = block.head(kMergedSum);
-  for (int64_t split = 0; split < num_splits; ++split) {
+  for (int split = 0; split < num_splits; ++split) {
     TileValues values[kTiles];
     block.RunSplit(split, values);
     if (threadIdx.x < Block::kHeads) {

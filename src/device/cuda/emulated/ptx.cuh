@@ -100,6 +100,7 @@ inline void CommitCopies() {}
 template <int kPending>
 void WaitForCopies() {}
 
+inline void Forget(int&) {}
 inline float LoadVolatile(const float* from) { return *from; }
 inline float HalfBitsToFloat(uint16_t bits) { return HalfToFloat(bits); }
 inline float RoundToInteger(float x) { return std::rint(x); }
