@@ -26,7 +26,7 @@ constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16;
 struct AttendLayout {
   KvRowLayout global;
   int latent, padded_latent, padded_rope;
-  int global_rope_at, global_scale_at, global_pieces;
+  int global_rope_at, global_scale_at, global_row_bytes;
   int rope_at, scale_at;  // in shared memory
   int row_pitch;
   int query_pitch;  // of a plane
@@ -42,7 +42,7 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
   a.padded_rope = int(layout.padded_rope());
   a.global_rope_at = int(layout.rope_part().at);
   a.global_scale_at = int(layout.value_bytes());
-  a.global_pieces = int(layout.row_bytes()) / 16;
+  a.global_row_bytes = int(layout.row_bytes());
   a.rope_at = int(shared.rope_part().at);
   a.scale_at = int(shared.value_bytes());
   a.row_pitch = OddPieces(int(shared.row_bytes()));
@@ -51,8 +51,11 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
   return a;
 }
 
-inline constexpr int kScorePitch = kChunk + 8;    // floats: rows g, pairs of columns, in all banks
-inline constexpr int kWeightPitch = kChunk + 16;  // bytes of a plane
+// Floats of a head's 64 scores. Its weights, two planes of 64 bytes, take their place. In 16-byte
+// pieces an odd number, as everywhere.
+inline constexpr int kScorePitch = kChunk + 12;
+inline constexpr int kWeightPitch = 4 * kScorePitch;
+
 // What is kept of each head, as arrays over the block's heads.
 enum HeadNumber {
   kLatentScale,  // of the query
@@ -117,11 +120,12 @@ struct AttendBlock {
   uint8_t* queries;        // [plane][kHeads][query_pitch]
   uint8_t* rows;           // [num_buffers][kChunk][row_pitch]
   float* scores;           // [kHeads][kScorePitch]
-  uint8_t* weights;        // [plane][kHeads][kWeightPitch], keys in the order of WeightAt
+  uint8_t* weights;        // [kHeads][kWeightPitch]: [plane][64], keys in the order of WeightAt
   float* heads;            // [HeadNumber][kHeads]
-  const uint8_t** places;  // [kSplit]: the rows of the split's keys
+  const uint8_t** places;  // [2][kChunk]: the rows of this chunk's and the next one's keys
   int token;
-  int num_keys;
+  int num_keys;  // of the token
+  bool is_dense;
   int first_head;
   int warp, lane, g, t;
 
@@ -130,8 +134,8 @@ struct AttendBlock {
     queries = DynamicShared();
     rows = queries + 2 * kHeads * layout.query_pitch;
     scores = reinterpret_cast<float*>(rows + layout.num_buffers * kChunk * layout.row_pitch);
-    weights = reinterpret_cast<uint8_t*>(scores + kHeads * kScorePitch);
-    heads = reinterpret_cast<float*>(weights + 2 * kHeads * kWeightPitch);
+    weights = reinterpret_cast<uint8_t*>(scores);
+    heads = scores + kHeads * kScorePitch;
     places = reinterpret_cast<const uint8_t**>(heads + kNumHeadNumbers * kHeads);
     warp = int(threadIdx.x) / kWarpLanes;
     lane = int(threadIdx.x) % kWarpLanes;
@@ -147,11 +151,12 @@ struct AttendBlock {
 
   // The queries of a token's heads; those behind the last are zero. Part of the copies that the
   // first chunk waits for.
-  __device__ __forceinline__ void LoadQueries(int64_t of_token, int of_head) {
+  __device__ __forceinline__ void LoadQueries(int of_token, int of_head) {
     token = of_token;
     first_head = of_head;
     const int count = task.selection.counts[token];
-    num_keys = count == 0 ? int(task.positions[token]) + 1 : count;
+    is_dense = count == 0;
+    num_keys = is_dense ? int(task.positions[token]) + 1 : count;
     const RowPlanes& planes = task.queries.planes;
     const int64_t first = int64_t(token) * task.num_heads + first_head;
     const int num_heads = int(task.num_heads) - first_head;
@@ -172,21 +177,33 @@ struct AttendBlock {
     }
   }
 
-  // Where the rows of a split's keys lie.
-  __device__ __forceinline__ void FindRows(int split) {
-    const int i = split * kSplit + int(threadIdx.x);
-    if (i >= num_keys) return;
-    const bool dense = task.selection.counts[token] == 0;
-    const int64_t position =
-        dense ? i : task.selection.lists[int64_t(token) * task.selection.max_keys + i];
-    places[threadIdx.x] = task.pages.of(token).row(layout.global, position);
+  // Where rows lie, in steps of one load each, so that nobody waits for three of them in a row:
+  // threads 0 .. 63 have a key each.
+  struct RowFinder {
+    int key = 0, position = 0;
+    PageId page = 0;
+  };
+  __device__ __forceinline__ void FindPosition(int chunk, RowFinder* r) const {
+    r->key = chunk * kChunk + int(threadIdx.x) % kChunk;
+    if (r->key >= num_keys) return;
+    r->position =
+        is_dense ? r->key : task.selection.lists[token * task.selection.max_keys + r->key];
+  }
+  __device__ __forceinline__ void FindPage(RowFinder* r) const {
+    if (r->key < num_keys) r->page = task.pages.ids[token][r->position / int(kPageTokens)];
+  }
+  __device__ __forceinline__ void FindRow(int chunk, const RowFinder& r) const {
+    if (r.key >= num_keys) return;
+    places[chunk % 2 * kChunk + r.key % kChunk] =
+        task.pages.memory[r.page] + task.pages.offset +
+        r.position % int(kPageTokens) * layout.global_row_bytes;
   }
 
   // Fetches the rows of a chunk of n keys; done when this thread's copies are.
   __device__ __forceinline__ void LoadChunk(int chunk, int n) {
-    const int pieces = layout.global_pieces;
+    const int pieces = layout.global_row_bytes / 16;
     for (int key = warp; key < n; key += kAttendWarps) {
-      const uint8_t* from = places[chunk * kChunk + key];
+      const uint8_t* from = places[chunk % 2 * kChunk + key];
       uint8_t* to = row(chunk, key);
       for (int i = lane; i < pieces; i += kWarpLanes) {
         if constexpr (kCodes) {
@@ -289,13 +306,18 @@ struct AttendBlock {
     return key / 16 * 16 + key % 8 * 2 + key % 16 / 8;
   }
 
+  // Of its split.
+  static __device__ __forceinline__ bool IsFirst(int chunk) {
+    return chunk % (kSplit / kChunk) == 0;
+  }
+
   // The weights of a chunk of n keys. A warp takes 2 * kTiles heads at once; each of a head's lanes
   // has the keys that are its number modulo that of the lanes.
   __device__ __forceinline__ void Weights(int chunk, int n) const {
     constexpr int kLanes = kWarpLanes / (2 * kTiles), kKeys = kChunk / kLanes;
     const float none = -__uint_as_float(0x7f800000u);
     const int own = lane % kLanes, h = warp * 2 * kTiles + lane / kLanes;
-    const float before = chunk == 0 ? none : head(kLargest)[h];
+    const float before = IsFirst(chunk) ? none : head(kLargest)[h];
     const float sum_before = head(kSum)[h];
     const uint8_t* key_scales = row(chunk, own) + layout.scale_at;
     float p[kKeys], key_scale[kKeys];
@@ -321,7 +343,7 @@ struct AttendBlock {
     }
     finite = all_finite != 0;
     largest = __fadd_rn(largest > before ? largest : before, 0.0f);
-    const float decay = chunk == 0 ? 0.0f : Exp(__fsub_rn(before, largest));
+    const float decay = IsFirst(chunk) ? 0.0f : Exp(__fsub_rn(before, largest));
     float w[kKeys], amax = 0;
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
@@ -354,10 +376,10 @@ struct AttendBlock {
     for (int i = 0; i < kKeys; ++i) {
       const PlanePair planes = ToPlanes(w[i], scale.inverse);
       to[WeightAt(own + kLanes * i)] = uint8_t(planes.hi);
-      to[kHeads * kWeightPitch + WeightAt(own + kLanes * i)] = uint8_t(planes.lo);
+      to[kChunk + WeightAt(own + kLanes * i)] = uint8_t(planes.lo);
     }
     if (own == 0) {
-      if (chunk > 0) sum = __fmaf_rn(sum_before, decay, sum);
+      if (!IsFirst(chunk)) sum = __fmaf_rn(sum_before, decay, sum);
       head(kSum)[h] = finite ? sum : __uint_as_float(0x7fc00000u);
       head(kLargest)[h] = largest;
       head(kDecay)[h] = decay;
@@ -413,7 +435,7 @@ struct AttendBlock {
   __device__ __forceinline__ void AddProducts(int plane, int tile, const uint32_t (&b)[2][4][2],
                                               int (&sums)[4][4]) const {
     const uint8_t* w =
-        weights + (plane * kHeads + tile * kTileHeads + lane % 16) * kWeightPitch + lane / 16 * 16;
+        weights + (tile * kTileHeads + lane % 16) * kWeightPitch + plane * kChunk + lane / 16 * 16;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       uint32_t a[4];
@@ -432,36 +454,54 @@ struct AttendBlock {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         // The first chunk has no values before: fma(x, y, 0) is x * y.
-        const float before = chunk == 0 ? 0.0f : __fmul_rn(values[n][c], decay[c / 2]);
+        const float before = IsFirst(chunk) ? 0.0f : __fmul_rn(values[n][c], decay[c / 2]);
         values[n][c] = __fmaf_rn(float(sums[n][c]), scale[c / 2], before);
       }
     }
   }
 
-  // The partial result of a split, at most 256 keys of the token. Begins with a barrier.
-  __device__ __forceinline__ void RunSplit(int split, TileValues (&values)[kTiles]) {
-    const int left = num_keys - split * kSplit;
-    const int keys = left < kSplit ? left : kSplit;
-    __syncthreads();  // nobody reads what the split before left
-    FindRows(split);
+  // Goes through the chunks of the token's splits [split, end); at each split's end `values` is its
+  // partial result, and at_end(split) is called. Begins with a barrier.
+  template <typename AtEnd>
+  __device__ __forceinline__ void RunSplits(int split, int end, TileValues (&values)[kTiles],
+                                            AtEnd at_end) {
+    constexpr int kChunks = kSplit / kChunk;
+    const int end_key = end * kSplit < num_keys ? end * kSplit : num_keys;
+    const auto keys_of = [&](int chunk) {
+      const int left = end_key - chunk * kChunk;
+      return left < kChunk ? left : kChunk;
+    };
+    const int first_chunk = split * kChunks;
+    __syncthreads();  // nobody reads what was there before
+    if (threadIdx.x < 2 * kChunk) {
+      const int chunk = first_chunk + int(threadIdx.x) / kChunk;
+      RowFinder finder;
+      FindPosition(chunk, &finder);
+      FindPage(&finder);
+      FindRow(chunk, finder);
+    }
     __syncthreads();
-    LoadChunk(0, keys < kChunk ? keys : kChunk);
-    for (int chunk = 0; chunk * kChunk < keys; ++chunk) {
-      const int after = keys - (chunk + 1) * kChunk;  // keys behind the chunk
-      const int n = after < 0 ? after + kChunk : kChunk;
-      const int next = after < kChunk ? after : kChunk;
+    LoadChunk(first_chunk, keys_of(first_chunk));
+    for (int chunk = first_chunk; chunk * kChunk < end_key; ++chunk) {
       Forget(warp);
       Forget(lane);
       g = lane / 4;
       t = lane % 4;
       WaitForCopies<0>();
       __syncthreads();
+      const int n = keys_of(chunk), next = keys_of(chunk + 1);
       if (next > 0 && layout.num_buffers > 1) LoadChunk(chunk + 1, next);
+      const bool finds = warp * kWarpLanes < kChunk && keys_of(chunk + 2) > 0;
+      RowFinder finder;
+      if (finds) FindPosition(chunk + 2, &finder);
       Scores(chunk, n);
+      if (finds) FindPage(&finder);
       __syncthreads();
       Weights(chunk, n);
+      if (finds) FindRow(chunk + 2, finder);
       __syncthreads();
       AddValues(chunk, values);
+      if (next <= 0 || IsFirst(chunk + 1)) at_end(chunk / kChunks);
       if (next > 0 && layout.num_buffers == 1) {
         __syncthreads();
         LoadChunk(chunk + 1, next);

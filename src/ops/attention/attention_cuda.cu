@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kAttendThreads, kTiles == 1 ? 2 : 1)
     __syncthreads();  // nobody reads the queries before
     block.LoadQueries(token, item % arguments.num_head_groups * block.kHeads);
     TileValues values[kTiles];
-    block.RunSplit(split - begin, values);
+    block.RunSplits(split - begin, split - begin + 1, values, [](int) {});
     if (list.ends[token] - begin > 1) {
       StorePartial(block, values, arguments.partials, split);
     } else {
@@ -262,9 +262,8 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   const int num_splits = (block.num_keys + kSplit - 1) / kSplit;
   TileValues merged[kTiles];
   float* merged_sum = block.head(kMergedSum);
-  for (int split = 0; split < num_splits; ++split) {
-    TileValues values[kTiles];
-    block.RunSplit(split, values);
+  TileValues values[kTiles];
+  block.RunSplits(0, num_splits, values, [&](int split) {
     if (threadIdx.x < Block::kHeads) {
       const int h = int(threadIdx.x);
       const float own = block.head(kLargest)[h];
@@ -272,8 +271,8 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
       const float next = own > before ? own : before;
       const float a = split == 0 ? 0.0f : Exp(__fsub_rn(before, next));
       const float b = Exp(__fsub_rn(own, next));
-      merged_sum[h] =
-          __fmaf_rn(block.head(kSum)[h], b, split == 0 ? 0.0f : __fmul_rn(merged_sum[h], a));
+      const float sum_before = split == 0 ? 0.0f : __fmul_rn(merged_sum[h], a);
+      merged_sum[h] = __fmaf_rn(block.head(kSum)[h], b, sum_before);
       block.head(kMergedLargest)[h] = next;
       block.head(kMergedDecay)[h] = a;
       block.head(kSplitDecay)[h] = b;
@@ -281,6 +280,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
     __syncthreads();
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int h = tile * kTileHeads + 8 * r + block.g;
         const float a = block.head(kMergedDecay)[h], b = block.head(kSplitDecay)[h];
@@ -292,7 +292,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
         }
       }
     }
-  }
+  });
   LetNextBegin();
   block.Finish(merged, merged_sum, arguments.bad, arguments.code);
 }
@@ -367,12 +367,14 @@ void Attend(const KernelContext& context, const AttendTask& task) {
                             : KernelFor<2>(task.layout.format, cut);
   };
   if (splits) {
-    const int64_t capacity = PartialCapacity(tokens, max_keys, heads, task.layout);
+    const int64_t capacity =
+        std::min(PartialCapacity(tokens, max_keys, heads, task.layout),
+                 int64_t(task.scratch_bytes) / PartialBytes(heads, task.layout));
     arguments.partials = {
         reinterpret_cast<float2*>(task.scratch + capacity * heads * task.layout.padded_latent() *
                                                      int64_t(sizeof(float))),
         reinterpret_cast<float*>(task.scratch), capacity};
-    const int64_t items = std::min(tokens * max_splits, capacity) * groups;
+    const int64_t items = std::min(tokens * max_splits, capacity) * groups;  // at most
     const int64_t blocks = std::min<int64_t>(items, 2 * context.num_multiprocessors);
     Launch("attention over splits", kernel(true), {dim3(unsigned(blocks)), block, shared},
            context.stream, arguments);
