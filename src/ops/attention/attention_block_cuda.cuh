@@ -73,9 +73,8 @@ enum HeadNumber {
 
 inline int AttendSharedBytes(const AttendLayout& layout, int tiles) {
   const int heads = kTileHeads * tiles;
-  return heads *
-             (2 * layout.query_pitch + kScorePitch * 4 + 2 * kWeightPitch + kNumHeadNumbers * 4) +
-         layout.num_buffers * kChunk * layout.row_pitch + kSplit * 8;
+  return heads * (2 * layout.query_pitch + kWeightPitch + kNumHeadNumbers * 4) +
+         kChunk * (layout.num_buffers * layout.row_pitch + 2 * 8);
 }
 
 // Four words of four bytes, transposed.
