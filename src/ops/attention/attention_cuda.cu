@@ -122,7 +122,7 @@ __device__ __forceinline__ void StorePartial(const AttendBlock<kTiles, kLow, kCo
 
 // Blocks take the (split, group of heads) of all tokens that are split, one after another.
 template <int kTiles, bool kLow, bool kCodes>
-__global__ void __launch_bounds__(kAttendThreads, kTiles == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kAttendThreads, 1)
     AttendSplitsKernel(const __grid_constant__ AttendArguments arguments) {
   __shared__ SplitList list;
   WaitForPrevious();
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kAttendThreads, kTiles == 1 ? 2 : 1)
 // Merges the partial results of one head and 64 latents a warp.
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = kMergeWarps * kWarpLanes;
-constexpr int kMergeAtOnce = 16;
+constexpr int kMergeAtOnce = 32;  // loads on their way: 8 KB a warp
 struct MergeStep {
   float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
 };
@@ -180,7 +180,7 @@ __device__ __forceinline__ void FindMergeSteps(const float2* numbers, int64_t st
   __syncthreads();
 }
 
-__global__ void __launch_bounds__(kMergeThreads)
+__global__ void __launch_bounds__(kMergeThreads, 4)
     MergeKernel(const __grid_constant__ AttendArguments arguments) {
   __shared__ MergeStep steps[kMergeThreads];
   __shared__ float shared[kMergeWarps];
@@ -375,7 +375,7 @@ void Attend(const KernelContext& context, const AttendTask& task) {
                                                      int64_t(sizeof(float))),
         reinterpret_cast<float*>(task.scratch), capacity};
     const int64_t items = std::min(tokens * max_splits, capacity) * groups;  // at most
-    const int64_t blocks = std::min<int64_t>(items, 2 * context.num_multiprocessors);
+    const int64_t blocks = std::min<int64_t>(items, context.num_multiprocessors);
     Launch("attention over splits", kernel(true), {dim3(unsigned(blocks)), block, shared},
            context.stream, arguments);
     if (max_splits > 1) {
