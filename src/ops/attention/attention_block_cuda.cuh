@@ -16,7 +16,8 @@ inline constexpr int kAttendWarps = kAttendThreads / kWarpLanes;
 inline constexpr int kTileHeads = 16;
 inline constexpr int kChunk = int(kChunkKeys);
 inline constexpr int kSplit = int(kSplitKeys);
-inline constexpr int kMaxSplitTokens = kAttendThreads;  // a thread each
+// More tokens than these keep a GPU busy without a cut.
+inline constexpr int kMaxSplitTokens = 64;
 
 // Rows of 16-byte pieces whose number is odd: eight of them lie in different banks.
 constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16; }
@@ -31,8 +32,10 @@ struct AttendLayout {
   int row_pitch;
   int query_pitch;  // of a plane
   int num_buffers;  // of a chunk's rows: the next chunk's are fetched meanwhile where there are two
+  bool stages_codes;  // the next chunk's codes are fetched as they are, into a buffer of their own
 };
-inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
+// `fetches_ahead`: with room for the next chunk's rows.
+inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead) {
   const bool codes = layout.format == KvFormat::kFp8;
   const KvRowLayout shared{layout.latent, layout.rope, codes ? KvFormat::kQ15 : layout.format};
   AttendLayout a;
@@ -47,7 +50,8 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
   a.scale_at = int(shared.value_bytes());
   a.row_pitch = OddPieces(int(shared.row_bytes()));
   a.query_pitch = OddPieces(int(layout.padded()));
-  a.num_buffers = num_buffers;
+  a.stages_codes = codes && fetches_ahead;
+  a.num_buffers = fetches_ahead && !codes ? 2 : 1;
   return a;
 }
 
@@ -74,7 +78,8 @@ enum HeadNumber {
 inline int AttendSharedBytes(const AttendLayout& layout, int tiles) {
   const int heads = kTileHeads * tiles;
   return heads * (2 * layout.query_pitch + kWeightPitch + kNumHeadNumbers * 4) +
-         kChunk * (layout.num_buffers * layout.row_pitch + 2 * 8);
+         kChunk * (layout.num_buffers * layout.row_pitch + 2 * 8 +
+                   (layout.stages_codes ? layout.global_row_bytes : 0));
 }
 
 // Four words of four bytes, transposed.
@@ -121,6 +126,7 @@ struct AttendBlock {
   float* scores;           // [kHeads][kScorePitch]
   uint8_t* weights;        // [kHeads][kWeightPitch]: [plane][64], keys in the order of WeightAt
   float* heads;            // [HeadNumber][kHeads]
+  uint8_t* codes;          // [kChunk][global row], where they are staged
   const uint8_t** places;  // [2][kChunk]: the rows of this chunk's and the next one's keys
   int token;
   int num_keys;  // of the token
@@ -136,6 +142,7 @@ struct AttendBlock {
     weights = reinterpret_cast<uint8_t*>(scores);
     heads = scores + kHeads * kScorePitch;
     places = reinterpret_cast<const uint8_t**>(heads + kNumHeadNumbers * kHeads);
+    codes = reinterpret_cast<uint8_t*>(places + 2 * kChunk);
     warp = int(threadIdx.x) / kWarpLanes;
     lane = int(threadIdx.x) % kWarpLanes;
     g = lane / 4;
@@ -206,13 +213,26 @@ struct AttendBlock {
       uint8_t* to = row(chunk, key);
       for (int i = lane; i < pieces; i += kWarpLanes) {
         if constexpr (kCodes) {
-          ExpandPiece(from, 16 * i, to);
+          if (layout.stages_codes) {
+            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from + 16 * i);
+          } else {
+            ExpandPiece(from, 16 * i, to);
+          }
         } else {
           CopyAsync16(to + 16 * i, from + 16 * i);
         }
       }
     }
     CommitCopies();
+  }
+  // What this thread has staged of a chunk.
+  __device__ __forceinline__ void ExpandChunk(int chunk, int n) {
+    const int pieces = layout.global_row_bytes / 16;
+    for (int key = warp; key < n; key += kAttendWarps) {
+      for (int i = lane; i < pieces; i += kWarpLanes) {
+        ExpandPiece(codes + key * layout.global_row_bytes, 16 * i, row(chunk, key));
+      }
+    }
   }
   // 16 bytes of a row of codes.
   __device__ __forceinline__ void ExpandPiece(const uint8_t* from, int at, uint8_t* to) {
@@ -489,7 +509,12 @@ struct AttendBlock {
       WaitForCopies<0>();
       __syncthreads();
       const int n = keys_of(chunk), next = keys_of(chunk + 1);
-      if (next > 0 && layout.num_buffers > 1) LoadChunk(chunk + 1, next);
+      if (kCodes && layout.stages_codes) {
+        ExpandChunk(chunk, n);
+        __syncthreads();
+      }
+      const bool ahead = layout.num_buffers > 1 || (kCodes && layout.stages_codes);
+      if (next > 0 && ahead) LoadChunk(chunk + 1, next);
       const bool finds = warp * kWarpLanes < kChunk && keys_of(chunk + 2) > 0;
       RowFinder finder;
       if (finds) FindPosition(chunk + 2, &finder);
@@ -501,7 +526,7 @@ struct AttendBlock {
       __syncthreads();
       AddValues(chunk, values);
       if (next <= 0 || IsFirst(chunk + 1)) at_end(chunk / kChunks);
-      if (next > 0 && layout.num_buffers == 1) {
+      if (next > 0 && !ahead) {
         __syncthreads();
         LoadChunk(chunk + 1, next);
       }

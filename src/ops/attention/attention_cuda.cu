@@ -30,7 +30,8 @@ struct AttendArguments {
   int32_t code;
 };
 
-constexpr int64_t kMaxPartialBytes = int64_t{192} << 20;
+// Enough for one token of 64 heads with 262,144 keys, or 64 such tokens with 4,096.
+constexpr int64_t kMaxPartialBytes = int64_t{144} << 20;
 int64_t PartialBytes(int64_t num_heads, const KvRowLayout& layout) {
   return num_heads * (layout.padded_latent() + 2) * int64_t(sizeof(float));
 }
@@ -56,7 +57,7 @@ struct SplitList {
 
   __device__ __forceinline__ void Make(const AttendTask& task, int64_t capacity) {
     const int i = int(threadIdx.x), lane = i % kWarpLanes, warp = i / kWarpLanes;
-    const bool live = i < task.num_tokens && i < *task.live;
+    const bool live = i < kMaxSplitTokens && i < task.num_tokens && i < *task.live;
     // A token's splits are capped, so that sums stay within int32.
     int64_t splits = live ? NumSplits(task, i) : 0;
     if (splits > capacity) splits = capacity + 1;
@@ -68,7 +69,7 @@ struct SplitList {
     if (lane == kWarpLanes - 1) warp_sums[warp] = end;
     __syncthreads();
     for (int w = 0; w < warp; ++w) end += warp_sums[w];
-    ends[i] = end;
+    if (i < kMaxSplitTokens) ends[i] = end;
     const int fitting = __syncthreads_count(live && end <= capacity);
     if (i == 0) num_tokens = fitting;
     __syncthreads();
@@ -300,14 +301,15 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
 // What a launch needs to know of its kernel.
 struct AttendShape {
   int tiles = 1;
-  int num_buffers = 1;
+  bool fetches_ahead = false;
   int shared_bytes = 0;
 };
 AttendShape ShapeFor(const KernelContext& context, const KvRowLayout& layout, int tiles) {
   AttendShape shape;
   for (shape.tiles = tiles; shape.tiles > 0; --shape.tiles) {
-    for (shape.num_buffers = 2; shape.num_buffers > 0; --shape.num_buffers) {
-      const AttendLayout in_block = AttendLayoutOf(layout, shape.num_buffers);
+    for (bool fetches_ahead : {true, false}) {
+      shape.fetches_ahead = fetches_ahead;
+      const AttendLayout in_block = AttendLayoutOf(layout, fetches_ahead);
       shape.shared_bytes = AttendSharedBytes(in_block, shape.tiles);
       if (shape.shared_bytes + int(sizeof(SplitList)) <= context.shared_bytes) return shape;
     }
@@ -347,7 +349,7 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   const int64_t max_splits = CeilDiv(std::max<int64_t>(max_keys, 1), kSplitKeys);
   const int64_t max_groups = CeilDiv(heads, 2 * kTileHeads);
   const bool splits =
-      tokens <= kMaxSplitTokens && tokens * max_groups < 2 * context.num_multiprocessors;
+      tokens <= kMaxSplitTokens && tokens * max_groups < context.num_multiprocessors;
   // Fewer heads a block where blocks are few.
   const bool few = (splits ? tokens * max_splits : tokens) * CeilDiv(heads, kTileHeads) <=
                    context.num_multiprocessors;
@@ -355,7 +357,7 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   const int64_t groups = CeilDiv(heads, shape.tiles * kTileHeads);
 
   AttendArguments arguments{task,
-                            AttendLayoutOf(task.layout, shape.num_buffers),
+                            AttendLayoutOf(task.layout, shape.fetches_ahead),
                             {},
                             int(groups),
                             context.bad.first,
