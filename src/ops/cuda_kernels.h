@@ -143,10 +143,10 @@ struct AttendTask {
   StepPages pages;
   Selection selection;
   ActivationPlanes out;
-  uint8_t* scratch = nullptr;  // AttendScratchBytes
+  uint8_t* scratch = nullptr;
+  size_t scratch_bytes = 0;  // how much is used; contexts that find no room are not split
 };
-// Bytes of scratch for tasks of at most these sizes: enough for every shape, more where splitting
-// over the GPU pays.
+// Bytes of scratch with which tasks of at most these sizes are as fast as they can be.
 size_t AttendScratchBytes(int64_t max_tokens, int64_t max_keys, int64_t num_heads,
                           const KvRowLayout& layout);
 void Attend(const KernelContext& context, const AttendTask& task);

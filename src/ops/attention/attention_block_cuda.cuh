@@ -16,7 +16,8 @@ inline constexpr int kAttendWarps = kAttendThreads / kWarpLanes;
 inline constexpr int kTileHeads = 16;
 inline constexpr int kChunk = int(kChunkKeys);
 inline constexpr int kSplit = int(kSplitKeys);
-inline constexpr int kMaxSplitTokens = kAttendThreads;  // a thread each
+// More tokens than these keep a GPU busy without a cut.
+inline constexpr int kMaxSplitTokens = 64;
 
 // Rows of 16-byte pieces whose number is odd: eight of them lie in different banks.
 constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16; }
@@ -26,13 +27,15 @@ constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16;
 struct AttendLayout {
   KvRowLayout global;
   int latent, padded_latent, padded_rope;
-  int global_rope_at, global_scale_at, global_pieces;
+  int global_rope_at, global_scale_at, global_row_bytes;
   int rope_at, scale_at;  // in shared memory
   int row_pitch;
   int query_pitch;  // of a plane
   int num_buffers;  // of a chunk's rows: the next chunk's are fetched meanwhile where there are two
+  bool stages_codes;  // the next chunk's codes are fetched as they are, into a buffer of their own
 };
-inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
+// `fetches_ahead`: with room for the next chunk's rows.
+inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead) {
   const bool codes = layout.format == KvFormat::kFp8;
   const KvRowLayout shared{layout.latent, layout.rope, codes ? KvFormat::kQ15 : layout.format};
   AttendLayout a;
@@ -42,17 +45,21 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, int num_buffers) {
   a.padded_rope = int(layout.padded_rope());
   a.global_rope_at = int(layout.rope_part().at);
   a.global_scale_at = int(layout.value_bytes());
-  a.global_pieces = int(layout.row_bytes()) / 16;
+  a.global_row_bytes = int(layout.row_bytes());
   a.rope_at = int(shared.rope_part().at);
   a.scale_at = int(shared.value_bytes());
   a.row_pitch = OddPieces(int(shared.row_bytes()));
   a.query_pitch = OddPieces(int(layout.padded()));
-  a.num_buffers = num_buffers;
+  a.stages_codes = codes && fetches_ahead;
+  a.num_buffers = fetches_ahead && !codes ? 2 : 1;
   return a;
 }
 
-inline constexpr int kScorePitch = kChunk + 8;    // floats: rows g, pairs of columns, in all banks
-inline constexpr int kWeightPitch = kChunk + 16;  // bytes of a plane
+// Floats of a head's 64 scores. Its weights, two planes of 64 bytes, take their place. In 16-byte
+// pieces an odd number, as everywhere.
+inline constexpr int kScorePitch = kChunk + 12;
+inline constexpr int kWeightPitch = 4 * kScorePitch;
+
 // What is kept of each head, as arrays over the block's heads.
 enum HeadNumber {
   kLatentScale,  // of the query
@@ -70,9 +77,9 @@ enum HeadNumber {
 
 inline int AttendSharedBytes(const AttendLayout& layout, int tiles) {
   const int heads = kTileHeads * tiles;
-  return heads *
-             (2 * layout.query_pitch + kScorePitch * 4 + 2 * kWeightPitch + kNumHeadNumbers * 4) +
-         layout.num_buffers * kChunk * layout.row_pitch + kSplit * 8;
+  return heads * (2 * layout.query_pitch + kWeightPitch + kNumHeadNumbers * 4) +
+         kChunk * (layout.num_buffers * layout.row_pitch + 2 * 8 +
+                   (layout.stages_codes ? layout.global_row_bytes : 0));
 }
 
 // Four words of four bytes, transposed.
@@ -117,11 +124,13 @@ struct AttendBlock {
   uint8_t* queries;        // [plane][kHeads][query_pitch]
   uint8_t* rows;           // [num_buffers][kChunk][row_pitch]
   float* scores;           // [kHeads][kScorePitch]
-  uint8_t* weights;        // [plane][kHeads][kWeightPitch], keys in the order of WeightAt
+  uint8_t* weights;        // [kHeads][kWeightPitch]: [plane][64], keys in the order of WeightAt
   float* heads;            // [HeadNumber][kHeads]
-  const uint8_t** places;  // [kSplit]: the rows of the split's keys
-  int64_t token;
-  int64_t num_keys;
+  uint8_t* codes;          // [kChunk][global row], where they are staged
+  const uint8_t** places;  // [2][kChunk]: the rows of this chunk's and the next one's keys
+  int token;
+  int num_keys;  // of the token
+  bool is_dense;
   int first_head;
   int warp, lane, g, t;
 
@@ -130,9 +139,10 @@ struct AttendBlock {
     queries = DynamicShared();
     rows = queries + 2 * kHeads * layout.query_pitch;
     scores = reinterpret_cast<float*>(rows + layout.num_buffers * kChunk * layout.row_pitch);
-    weights = reinterpret_cast<uint8_t*>(scores + kHeads * kScorePitch);
-    heads = reinterpret_cast<float*>(weights + 2 * kHeads * kWeightPitch);
+    weights = reinterpret_cast<uint8_t*>(scores);
+    heads = scores + kHeads * kScorePitch;
     places = reinterpret_cast<const uint8_t**>(heads + kNumHeadNumbers * kHeads);
+    codes = reinterpret_cast<uint8_t*>(places + 2 * kChunk);
     warp = int(threadIdx.x) / kWarpLanes;
     lane = int(threadIdx.x) % kWarpLanes;
     g = lane / 4;
@@ -147,13 +157,14 @@ struct AttendBlock {
 
   // The queries of a token's heads; those behind the last are zero. Part of the copies that the
   // first chunk waits for.
-  __device__ __forceinline__ void LoadQueries(int64_t of_token, int of_head) {
+  __device__ __forceinline__ void LoadQueries(int of_token, int of_head) {
     token = of_token;
     first_head = of_head;
     const int count = task.selection.counts[token];
-    num_keys = count == 0 ? task.positions[token] + 1 : count;
+    is_dense = count == 0;
+    num_keys = is_dense ? int(task.positions[token]) + 1 : count;
     const RowPlanes& planes = task.queries.planes;
-    const int64_t first = token * task.num_heads + first_head;
+    const int64_t first = int64_t(token) * task.num_heads + first_head;
     const int num_heads = int(task.num_heads) - first_head;
     const int pieces = (layout.padded_latent + layout.padded_rope) / 16;
     for (int h = warp; h < kHeads; h += kAttendWarps) {
@@ -172,30 +183,56 @@ struct AttendBlock {
     }
   }
 
-  // Where the rows of a split's keys lie.
-  __device__ __forceinline__ void FindRows(int64_t split) {
-    const int64_t i = split * kSplit + threadIdx.x;
-    if (i >= num_keys) return;
-    const bool dense = task.selection.counts[token] == 0;
-    const int64_t position = dense ? i : task.selection.lists[token * task.selection.max_keys + i];
-    places[threadIdx.x] = task.pages.of(token).row(layout.global, position);
+  // Where rows lie, in steps of one load each, so that nobody waits for three of them in a row:
+  // threads 0 .. 63 have a key each.
+  struct RowFinder {
+    int key = 0, position = 0;
+    PageId page = 0;
+  };
+  __device__ __forceinline__ void FindPosition(int chunk, RowFinder* r) const {
+    r->key = chunk * kChunk + int(threadIdx.x) % kChunk;
+    if (r->key >= num_keys) return;
+    r->position =
+        is_dense ? r->key : task.selection.lists[token * task.selection.max_keys + r->key];
+  }
+  __device__ __forceinline__ void FindPage(RowFinder* r) const {
+    if (r->key < num_keys) r->page = task.pages.ids[token][r->position / int(kPageTokens)];
+  }
+  __device__ __forceinline__ void FindRow(int chunk, const RowFinder& r) const {
+    if (r.key >= num_keys) return;
+    places[chunk % 2 * kChunk + r.key % kChunk] =
+        task.pages.memory[r.page] + task.pages.offset +
+        r.position % int(kPageTokens) * layout.global_row_bytes;
   }
 
   // Fetches the rows of a chunk of n keys; done when this thread's copies are.
   __device__ __forceinline__ void LoadChunk(int chunk, int n) {
-    const int pieces = layout.global_pieces;
+    const int pieces = layout.global_row_bytes / 16;
     for (int key = warp; key < n; key += kAttendWarps) {
-      const uint8_t* from = places[chunk * kChunk + key];
+      const uint8_t* from = places[chunk % 2 * kChunk + key];
       uint8_t* to = row(chunk, key);
       for (int i = lane; i < pieces; i += kWarpLanes) {
         if constexpr (kCodes) {
-          ExpandPiece(from, 16 * i, to);
+          if (layout.stages_codes) {
+            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from + 16 * i);
+          } else {
+            ExpandPiece(from, 16 * i, to);
+          }
         } else {
           CopyAsync16(to + 16 * i, from + 16 * i);
         }
       }
     }
     CommitCopies();
+  }
+  // What this thread has staged of a chunk.
+  __device__ __forceinline__ void ExpandChunk(int chunk, int n) {
+    const int pieces = layout.global_row_bytes / 16;
+    for (int key = warp; key < n; key += kAttendWarps) {
+      for (int i = lane; i < pieces; i += kWarpLanes) {
+        ExpandPiece(codes + key * layout.global_row_bytes, 16 * i, row(chunk, key));
+      }
+    }
   }
   // 16 bytes of a row of codes.
   __device__ __forceinline__ void ExpandPiece(const uint8_t* from, int at, uint8_t* to) {
@@ -228,6 +265,7 @@ struct AttendBlock {
     for (int i = 0; i < kNum; ++i) {
       for (int c = 0; c < 4; ++c) sum[i][c] = 0;
     }
+#pragma unroll 1
     for (int d = 0; d < padded; d += 64) {
       uint32_t a[2][2][4];  // [half of 32][plane]
       for (int half = 0; half < 2; ++half) {
@@ -281,60 +319,90 @@ struct AttendBlock {
     }
   }
 
-  // Where the weight of a key lies: so that a thread's four rows of shared memory, whose bytes it
-  // transposes, are in different banks than those of the other threads.
+  // Where the weight of a key lies: so that the four rows of a thread that transposes their bytes,
+  // two apart from those of the next thread, are in other banks than the other threads' rows.
   static __device__ __forceinline__ int WeightAt(int key) {
-    return key / 16 * 16 + key % 8 / 2 * 4 + key % 16 / 8 * 2 + key % 2;
+    return key / 16 * 16 + key % 8 * 2 + key % 16 / 8;
   }
 
-  // The weights of a chunk of n keys; a warp takes a head at a time, lane l its keys l and l + 32.
+  // Of its split.
+  static __device__ __forceinline__ bool IsFirst(int chunk) {
+    return chunk % (kSplit / kChunk) == 0;
+  }
+
+  // The weights of a chunk of n keys. A warp takes 2 * kTiles heads at once; each of a head's lanes
+  // has the keys that are its number modulo that of the lanes.
   __device__ __forceinline__ void Weights(int chunk, int n) const {
+    constexpr int kLanes = kWarpLanes / (2 * kTiles), kKeys = kChunk / kLanes;
     const float none = -__uint_as_float(0x7f800000u);
-    const bool valid[2] = {lane < n, lane + 32 < n};
-    float key_scale[2] = {};
-    for (int i = 0; i < 2; ++i) {
-      if (!valid[i]) continue;
-      key_scale[i] = *reinterpret_cast<const float*>(row(chunk, lane + 32 * i) + layout.scale_at);
+    const int own = lane % kLanes, h = warp * 2 * kTiles + lane / kLanes;
+    const float before = IsFirst(chunk) ? none : head(kLargest)[h];
+    const float sum_before = head(kSum)[h];
+    const uint8_t* key_scales = row(chunk, own) + layout.scale_at;
+    float p[kKeys], key_scale[kKeys];
+    bool finite = true;
+    float largest = none;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const int key = own + kLanes * i;
+      const bool valid = key < n;
+      p[i] = valid ? scores[h * kScorePitch + key] : none;
+      key_scale[i] =
+          valid ? *reinterpret_cast<const float*>(key_scales + kLanes * i * layout.row_pitch)
+                : 0.0f;
+      finite = finite && (!valid || IsFinite(p[i]));
+      largest = p[i] > largest ? p[i] : largest;
     }
-    for (int h = warp; h < kHeads; h += kAttendWarps) {
-      float score[2];
-      bool finite = true;
-      for (int i = 0; i < 2; ++i) {
-        score[i] = valid[i] ? scores[h * kScorePitch + lane + 32 * i] : none;
-        finite = finite && (!valid[i] || IsFinite(score[i]));
-      }
-      finite = __all_sync(kAllLanes, finite);
-      const float before = chunk == 0 ? none : head(kLargest)[h];
-      float largest = WarpMax(score[1] > score[0] ? score[1] : score[0]);
-      largest = __fadd_rn(largest > before ? largest : before, 0.0f);
-      float p[2], w[2];
-      for (int i = 0; i < 2; ++i) {
-        p[i] = valid[i] ? Exp(__fsub_rn(score[i], largest)) : 0.0f;
-        w[i] = finite && valid[i] ? __fmul_rn(p[i], key_scale[i]) : 0.0f;
-      }
-      const float m0 = Magnitude(w[0]), m1 = Magnitude(w[1]);
-      const RowScale scale = ScaleOf(WarpMax(m1 > m0 ? m1 : m0));
-      for (int i = 0; i < 2; ++i) {
-        const PlanePair planes = ToPlanes(w[i], scale.inverse);
-        uint8_t* to = weights + h * kWeightPitch + WeightAt(lane + 32 * i);
-        to[0] = uint8_t(planes.hi);
-        to[kHeads * kWeightPitch] = uint8_t(planes.lo);
-      }
-      // ((p[j] + p[16 + j]) + p[32 + j]) + p[48 + j], then the tree over 16 lanes.
-      const float second = __shfl_down_sync(kAllLanes, p[0], 16);
-      const float fourth = __shfl_down_sync(kAllLanes, p[1], 16);
-      float sum = __fadd_rn(__fadd_rn(__fadd_rn(p[0], second), p[1]), fourth);
-      for (int stride = 8; stride > 0; stride /= 2) {
-        sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
-      }
-      if (lane == 0) {
-        const float decay = chunk == 0 ? 0.0f : Exp(__fsub_rn(before, largest));
-        if (chunk > 0) sum = __fmaf_rn(head(kSum)[h], decay, sum);
-        head(kSum)[h] = finite ? sum : __uint_as_float(0x7fc00000u);
-        head(kLargest)[h] = largest;
-        head(kDecay)[h] = decay;
-        head(kWeightScale)[h] = __fmul_rn(scale.scale, 0x1p-8f);
-      }
+    int all_finite = finite ? 1 : 0;
+#pragma unroll
+    for (int bits = 1; bits < kLanes; bits *= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, largest, bits);
+      largest = other > largest ? other : largest;
+      all_finite &= __shfl_xor_sync(kAllLanes, all_finite, bits);
+    }
+    finite = all_finite != 0;
+    largest = __fadd_rn(largest > before ? largest : before, 0.0f);
+    const float decay = IsFirst(chunk) ? 0.0f : Exp(__fsub_rn(before, largest));
+    float w[kKeys], amax = 0;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      p[i] = own + kLanes * i < n ? Exp(__fsub_rn(p[i], largest)) : 0.0f;
+      w[i] = finite ? __fmul_rn(p[i], key_scale[i]) : 0.0f;
+      const float m = Magnitude(w[i]);
+      amax = m > amax ? m : amax;
+    }
+    // Lane j of 16 adds p[j], p[16 + j], p[32 + j], p[48 + j]; then the tree over 16 lanes.
+    float sums[16 / kLanes];
+#pragma unroll
+    for (int j = 0; j < 16 / kLanes; ++j) {
+      constexpr int kNext = 16 / kLanes;
+      sums[j] =
+          __fadd_rn(__fadd_rn(__fadd_rn(p[j], p[j + kNext]), p[j + 2 * kNext]), p[j + 3 * kNext]);
+    }
+    float sum = kLanes == 16 ? sums[0] : __fadd_rn(sums[0], sums[16 / kLanes - 1]);
+#pragma unroll
+    for (int bits = kLanes / 2; bits > 0; bits /= 2) {
+      sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, bits));
+    }
+#pragma unroll
+    for (int bits = 1; bits < kLanes; bits *= 2) {
+      const float other = __shfl_xor_sync(kAllLanes, amax, bits);
+      amax = other > amax ? other : amax;
+    }
+    const RowScale scale = ScaleOf(amax);
+    uint8_t* to = weights + h * kWeightPitch;
+#pragma unroll
+    for (int i = 0; i < kKeys; ++i) {
+      const PlanePair planes = ToPlanes(w[i], scale.inverse);
+      to[WeightAt(own + kLanes * i)] = uint8_t(planes.hi);
+      to[kChunk + WeightAt(own + kLanes * i)] = uint8_t(planes.lo);
+    }
+    if (own == 0) {
+      if (!IsFirst(chunk)) sum = __fmaf_rn(sum_before, decay, sum);
+      head(kSum)[h] = finite ? sum : __uint_as_float(0x7fc00000u);
+      head(kLargest)[h] = largest;
+      head(kDecay)[h] = decay;
+      head(kWeightScale)[h] = __fmul_rn(scale.scale, 0x1p-8f);
     }
   }
 
@@ -345,7 +413,7 @@ struct AttendBlock {
     for (int i = 0; i < 4; ++i) {
       uint32_t w[4];
       for (int r = 0; r < 4; ++r) {
-        const int key = 16 * i + r / 2 * 8 + r % 2;
+        const int key = 16 * i + r / 2 + r % 2 * 8;
         w[r] = *reinterpret_cast<const uint32_t*>(from + key * layout.row_pitch);
       }
       Transpose4x4(w);
@@ -354,71 +422,111 @@ struct AttendBlock {
   }
 
   // values = fma(weights x latents, weight scale, values * decay).
-  __device__ __forceinline__ void AddValues(int chunk, TileValues (&values)[kTiles]) const {
+  __device__ __forceinline__ void AddValues(int chunk, TileValues (&values)[kTiles]) {
     if (warp * 64 >= layout.padded_latent) return;
     const uint8_t* from = row(chunk, 0) + warp * 64;
-    const uint8_t* lane_weights = weights + (lane % 16) * kWeightPitch + lane / 16 * 16;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
-      uint32_t high[2][4][2], low[2][4][2];
-      LoadValues(from + 32 * block, high);
-      if constexpr (kLow) LoadValues(from + 32 * block + layout.padded_latent, low);
+      Forget(lane);
+      int sums[kTiles][4][4] = {};
+      uint32_t b[2][4][2];
+      LoadValues(from + 32 * block, b);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const uint8_t* w = lane_weights + tile * kTileHeads * kWeightPitch;
-        uint32_t a[2][2][4];  // [plane][32 keys]
-        for (int half = 0; half < 2; ++half) {
-          LoadMatrices(a[0][half], w + 32 * half);
-          LoadMatrices(a[1][half], w + kHeads * kWeightPitch + 32 * half);
+        AddProducts(0, tile, b, sums[tile]);
+        for (int i = 0; i < 16; ++i) {
+          sums[tile][i / 4][i % 4] = int(uint32_t(sums[tile][i / 4][i % 4]) * 256u);
         }
-        const int h = tile * kTileHeads + g;
-        const float scale[2] = {head(kWeightScale)[h], head(kWeightScale)[h + 8]};
-        const float decay[2] = {head(kDecay)[h], head(kDecay)[h + 8]};
+        AddProducts(1, tile, b, sums[tile]);
+        if constexpr (!kLow) Accumulate(chunk, sums[tile], tile, values[tile].v[block]);
+      }
+      if constexpr (kLow) {
+        LoadValues(from + 32 * block + layout.padded_latent, b);
 #pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          int sum[4] = {};
-          for (int half = 0; half < 2; ++half) {
-            MmaSignedSigned(sum, a[0][half], high[half][n][0], high[half][n][1]);
-          }
-          for (int c = 0; c < 4; ++c) sum[c] = int(uint32_t(sum[c]) * 256u);
-          for (int half = 0; half < 2; ++half) {
-            MmaSignedSigned(sum, a[1][half], high[half][n][0], high[half][n][1]);
-            if constexpr (kLow) {
-              MmaSignedSigned(sum, a[0][half], low[half][n][0], low[half][n][1]);
-            }
-          }
-          for (int c = 0; c < 4; ++c) {
-            float& v = values[tile].v[block][n][c];
-            const float before = chunk == 0 ? 0.0f : __fmul_rn(v, decay[c / 2]);
-            // The first chunk has no values before: fma(x, y, 0) is x * y.
-            v = __fmaf_rn(float(sum[c]), scale[c / 2], before);
-          }
+        for (int tile = 0; tile < kTiles; ++tile) {
+          AddProducts(0, tile, b, sums[tile]);
+          Accumulate(chunk, sums[tile], tile, values[tile].v[block]);
         }
       }
     }
   }
+  // Products of a plane of a tile's weights with 64 keys' bytes of 32 latents.
+  __device__ __forceinline__ void AddProducts(int plane, int tile, const uint32_t (&b)[2][4][2],
+                                              int (&sums)[4][4]) const {
+    const uint8_t* w =
+        weights + (tile * kTileHeads + lane % 16) * kWeightPitch + plane * kChunk + lane / 16 * 16;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      uint32_t a[4];
+      LoadMatrices(a, w + 32 * half);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) MmaSignedSigned(sums[n], a, b[half][n][0], b[half][n][1]);
+    }
+  }
+  __device__ __forceinline__ void Accumulate(int chunk, const int (&sums)[4][4], int tile,
+                                             float (&values)[4][4]) const {
+    const int h = tile * kTileHeads + g;
+    const float scale[2] = {head(kWeightScale)[h], head(kWeightScale)[h + 8]};
+    const float decay[2] = {head(kDecay)[h], head(kDecay)[h + 8]};
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        // The first chunk has no values before: fma(x, y, 0) is x * y.
+        const float before = IsFirst(chunk) ? 0.0f : __fmul_rn(values[n][c], decay[c / 2]);
+        values[n][c] = __fmaf_rn(float(sums[n][c]), scale[c / 2], before);
+      }
+    }
+  }
 
-  // The partial result of a split, at most 256 keys of the token. Begins with a barrier.
-  __device__ __forceinline__ void RunSplit(int64_t split, TileValues (&values)[kTiles]) {
-    const int64_t left = num_keys - split * kSplit;
-    const int keys = left < kSplit ? int(left) : kSplit;
-    __syncthreads();  // nobody reads what the split before left
-    FindRows(split);
+  // Goes through the chunks of the token's splits [split, end); at each split's end `values` is its
+  // partial result, and at_end(split) is called. Begins with a barrier.
+  template <typename AtEnd>
+  __device__ __forceinline__ void RunSplits(int split, int end, TileValues (&values)[kTiles],
+                                            AtEnd at_end) {
+    constexpr int kChunks = kSplit / kChunk;
+    const int end_key = end * kSplit < num_keys ? end * kSplit : num_keys;
+    const auto keys_of = [&](int chunk) {
+      const int left = end_key - chunk * kChunk;
+      return left < kChunk ? left : kChunk;
+    };
+    const int first_chunk = split * kChunks;
+    __syncthreads();  // nobody reads what was there before
+    if (threadIdx.x < 2 * kChunk) {
+      const int chunk = first_chunk + int(threadIdx.x) / kChunk;
+      RowFinder finder;
+      FindPosition(chunk, &finder);
+      FindPage(&finder);
+      FindRow(chunk, finder);
+    }
     __syncthreads();
-    LoadChunk(0, keys < kChunk ? keys : kChunk);
-    for (int chunk = 0; chunk * kChunk < keys; ++chunk) {
-      const int after = keys - (chunk + 1) * kChunk;  // keys behind the chunk
-      const int n = after < 0 ? after + kChunk : kChunk;
-      const int next = after < kChunk ? after : kChunk;
+    LoadChunk(first_chunk, keys_of(first_chunk));
+    for (int chunk = first_chunk; chunk * kChunk < end_key; ++chunk) {
+      Forget(warp);
+      Forget(lane);
+      g = lane / 4;
+      t = lane % 4;
       WaitForCopies<0>();
       __syncthreads();
-      if (next > 0 && layout.num_buffers > 1) LoadChunk(chunk + 1, next);
+      const int n = keys_of(chunk), next = keys_of(chunk + 1);
+      if (kCodes && layout.stages_codes) {
+        ExpandChunk(chunk, n);
+        __syncthreads();
+      }
+      const bool ahead = layout.num_buffers > 1 || (kCodes && layout.stages_codes);
+      if (next > 0 && ahead) LoadChunk(chunk + 1, next);
+      const bool finds = warp * kWarpLanes < kChunk && keys_of(chunk + 2) > 0;
+      RowFinder finder;
+      if (finds) FindPosition(chunk + 2, &finder);
       Scores(chunk, n);
+      if (finds) FindPage(&finder);
       __syncthreads();
       Weights(chunk, n);
+      if (finds) FindRow(chunk + 2, finder);
       __syncthreads();
       AddValues(chunk, values);
-      if (next > 0 && layout.num_buffers == 1) {
+      if (next <= 0 || IsFirst(chunk + 1)) at_end(chunk / kChunks);
+      if (next > 0 && !ahead) {
         __syncthreads();
         LoadChunk(chunk + 1, next);
       }
@@ -435,7 +543,7 @@ struct AttendBlock {
       for (int r = 0; r < 2; ++r) {
         const int h = tile * kTileHeads + 8 * r + g;
         const bool exists = first_head + h < int(task.num_heads);
-        const int64_t row = token * task.num_heads + first_head + h;
+        const int64_t row = int64_t(token) * task.num_heads + first_head + h;
         if (!FinishGroup(values[tile], r, sums[h], exists, row) && exists && t == 0) {
           NoteBad(bad, code, token);
         }

@@ -30,7 +30,8 @@ struct AttendArguments {
   int32_t code;
 };
 
-constexpr int64_t kMaxPartialBytes = int64_t{192} << 20;
+// Enough for one token of 64 heads with 262,144 keys, or 64 such tokens with 4,096.
+constexpr int64_t kMaxPartialBytes = int64_t{144} << 20;
 int64_t PartialBytes(int64_t num_heads, const KvRowLayout& layout) {
   return num_heads * (layout.padded_latent() + 2) * int64_t(sizeof(float));
 }
@@ -56,7 +57,7 @@ struct SplitList {
 
   __device__ __forceinline__ void Make(const AttendTask& task, int64_t capacity) {
     const int i = int(threadIdx.x), lane = i % kWarpLanes, warp = i / kWarpLanes;
-    const bool live = i < task.num_tokens && i < *task.live;
+    const bool live = i < kMaxSplitTokens && i < task.num_tokens && i < *task.live;
     // A token's splits are capped, so that sums stay within int32.
     int64_t splits = live ? NumSplits(task, i) : 0;
     if (splits > capacity) splits = capacity + 1;
@@ -68,7 +69,7 @@ struct SplitList {
     if (lane == kWarpLanes - 1) warp_sums[warp] = end;
     __syncthreads();
     for (int w = 0; w < warp; ++w) end += warp_sums[w];
-    ends[i] = end;
+    if (i < kMaxSplitTokens) ends[i] = end;
     const int fitting = __syncthreads_count(live && end <= capacity);
     if (i == 0) num_tokens = fitting;
     __syncthreads();
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
     __syncthreads();  // nobody reads the queries before
     block.LoadQueries(token, item % arguments.num_head_groups * block.kHeads);
     TileValues values[kTiles];
-    block.RunSplit(split - begin, values);
+    block.RunSplits(split - begin, split - begin + 1, values, [](int) {});
     if (list.ends[token] - begin > 1) {
       StorePartial(block, values, arguments.partials, split);
     } else {
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
 // Merges the partial results of one head and 64 latents a warp.
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = kMergeWarps * kWarpLanes;
-constexpr int kMergeAtOnce = 16;
+constexpr int kMergeAtOnce = 32;  // loads on their way: 8 KB a warp
 struct MergeStep {
   float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
 };
@@ -180,7 +181,7 @@ __device__ __forceinline__ void FindMergeSteps(const float2* numbers, int64_t st
   __syncthreads();
 }
 
-__global__ void __launch_bounds__(kMergeThreads)
+__global__ void __launch_bounds__(kMergeThreads, 4)
     MergeKernel(const __grid_constant__ AttendArguments arguments) {
   __shared__ MergeStep steps[kMergeThreads];
   __shared__ float shared[kMergeWarps];
@@ -251,7 +252,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   __shared__ SplitList list;
   using Block = AttendBlock<kTiles, kLow, kCodes>;
   WaitForPrevious();
-  const int64_t token = blockIdx.y;
+  const int token = int(blockIdx.y);
   if (token >= *arguments.task.live) return;
   if (arguments.partials.capacity > 0) {  // a launch before this one took those that fit
     list.Make(arguments.task, arguments.partials.capacity);
@@ -259,12 +260,11 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   }
   Block block(arguments.task, arguments.layout);
   block.LoadQueries(token, int(blockIdx.x) * Block::kHeads);
-  const int64_t num_splits = (block.num_keys + kSplit - 1) / kSplit;
+  const int num_splits = (block.num_keys + kSplit - 1) / kSplit;
   TileValues merged[kTiles];
   float* merged_sum = block.head(kMergedSum);
-  for (int64_t split = 0; split < num_splits; ++split) {
-    TileValues values[kTiles];
-    block.RunSplit(split, values);
+  TileValues values[kTiles];
+  block.RunSplits(0, num_splits, values, [&](int split) {
     if (threadIdx.x < Block::kHeads) {
       const int h = int(threadIdx.x);
       const float own = block.head(kLargest)[h];
@@ -272,8 +272,8 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
       const float next = own > before ? own : before;
       const float a = split == 0 ? 0.0f : Exp(__fsub_rn(before, next));
       const float b = Exp(__fsub_rn(own, next));
-      merged_sum[h] =
-          __fmaf_rn(block.head(kSum)[h], b, split == 0 ? 0.0f : __fmul_rn(merged_sum[h], a));
+      const float sum_before = split == 0 ? 0.0f : __fmul_rn(merged_sum[h], a);
+      merged_sum[h] = __fmaf_rn(block.head(kSum)[h], b, sum_before);
       block.head(kMergedLargest)[h] = next;
       block.head(kMergedDecay)[h] = a;
       block.head(kSplitDecay)[h] = b;
@@ -281,6 +281,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
     __syncthreads();
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int h = tile * kTileHeads + 8 * r + block.g;
         const float a = block.head(kMergedDecay)[h], b = block.head(kSplitDecay)[h];
@@ -292,7 +293,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
         }
       }
     }
-  }
+  });
   LetNextBegin();
   block.Finish(merged, merged_sum, arguments.bad, arguments.code);
 }
@@ -300,14 +301,15 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
 // What a launch needs to know of its kernel.
 struct AttendShape {
   int tiles = 1;
-  int num_buffers = 1;
+  bool fetches_ahead = false;
   int shared_bytes = 0;
 };
 AttendShape ShapeFor(const KernelContext& context, const KvRowLayout& layout, int tiles) {
   AttendShape shape;
   for (shape.tiles = tiles; shape.tiles > 0; --shape.tiles) {
-    for (shape.num_buffers = 2; shape.num_buffers > 0; --shape.num_buffers) {
-      const AttendLayout in_block = AttendLayoutOf(layout, shape.num_buffers);
+    for (bool fetches_ahead : {true, false}) {
+      shape.fetches_ahead = fetches_ahead;
+      const AttendLayout in_block = AttendLayoutOf(layout, fetches_ahead);
       shape.shared_bytes = AttendSharedBytes(in_block, shape.tiles);
       if (shape.shared_bytes + int(sizeof(SplitList)) <= context.shared_bytes) return shape;
     }
@@ -347,7 +349,7 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   const int64_t max_splits = CeilDiv(std::max<int64_t>(max_keys, 1), kSplitKeys);
   const int64_t max_groups = CeilDiv(heads, 2 * kTileHeads);
   const bool splits =
-      tokens <= kMaxSplitTokens && tokens * max_groups < 2 * context.num_multiprocessors;
+      tokens <= kMaxSplitTokens && tokens * max_groups < context.num_multiprocessors;
   // Fewer heads a block where blocks are few.
   const bool few = (splits ? tokens * max_splits : tokens) * CeilDiv(heads, kTileHeads) <=
                    context.num_multiprocessors;
@@ -355,7 +357,7 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   const int64_t groups = CeilDiv(heads, shape.tiles * kTileHeads);
 
   AttendArguments arguments{task,
-                            AttendLayoutOf(task.layout, shape.num_buffers),
+                            AttendLayoutOf(task.layout, shape.fetches_ahead),
                             {},
                             int(groups),
                             context.bad.first,
@@ -367,13 +369,15 @@ void Attend(const KernelContext& context, const AttendTask& task) {
                             : KernelFor<2>(task.layout.format, cut);
   };
   if (splits) {
-    const int64_t capacity = PartialCapacity(tokens, max_keys, heads, task.layout);
+    const int64_t capacity =
+        std::min(PartialCapacity(tokens, max_keys, heads, task.layout),
+                 int64_t(task.scratch_bytes) / PartialBytes(heads, task.layout));
     arguments.partials = {
         reinterpret_cast<float2*>(task.scratch + capacity * heads * task.layout.padded_latent() *
                                                      int64_t(sizeof(float))),
         reinterpret_cast<float*>(task.scratch), capacity};
-    const int64_t items = std::min(tokens * max_splits, capacity) * groups;
-    const int64_t blocks = std::min<int64_t>(items, 2 * context.num_multiprocessors);
+    const int64_t items = std::min(tokens * max_splits, capacity) * groups;  // at most
+    const int64_t blocks = std::min<int64_t>(items, context.num_multiprocessors);
     Launch("attention over splits", kernel(true), {dim3(unsigned(blocks)), block, shared},
            context.stream, arguments);
     if (max_splits > 1) {

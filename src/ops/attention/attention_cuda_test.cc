@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
+#include "hillstar/error.h"
 #include "ops/attention/attention_test_inputs.h"
 #include "ops/cuda_kernel_test.h"
 
@@ -19,9 +21,9 @@ struct TestShape {
   KvRowLayout layout;
   int64_t heads = 16;
   std::vector<TestToken> tokens;
-  int64_t num_live = -1;  // -1: all
-  int64_t max_keys = 0;   // of the launch; 0: the largest
-  bool splits = true;     // may cut contexts
+  int64_t num_live = -1;        // -1: all
+  int64_t max_keys = 0;         // of the launch; 0: the largest
+  int64_t scratch_splits = -1;  // that there is scratch for; -1: for all
   int num_multiprocessors = 4;
   int shared_bytes = 0;  // 0: the device's
   ValueKind kind = ValueKind::kNormal;
@@ -43,6 +45,15 @@ class AttendRun {
     for (size_t t = 0; t < num_tokens; ++t) AddToken(t, random);
   }
   AttentionInputs& inputs(size_t t) { return *inputs_[t]; }
+  // After a change of the inputs' queries.
+  void CopyQueries(size_t t) {
+    const AttentionQuery q = inputs_[t]->Query(0, 1, nullptr);
+    const size_t first = t * size_t(shape_.heads), count = size_t(shape_.heads);
+    std::copy_n(q.hi, count * size_t(row_), hi_.begin() + int64_t(first) * row_);
+    std::copy_n(q.lo, count * size_t(row_), lo_.begin() + int64_t(first) * row_);
+    std::copy_n(q.latent_scale, count, latent_scale_.begin() + int64_t(first));
+    std::copy_n(q.rope_scale, count, rope_scale_.begin() + int64_t(first));
+  }
 
   void ExpectSameAsReference() {
     const size_t num_tokens = shape_.tokens.size();
@@ -62,8 +73,12 @@ class AttendRun {
     const DeviceArray<float> out_scale(groups);
     const DeviceArray<int32_t> out_sum(groups);
     const int64_t bound = shape_.max_keys > 0 ? shape_.max_keys : max_keys_;
-    const DeviceArray<uint8_t> scratch(
-        AttendScratchBytes(int64_t(num_tokens), bound, heads, shape_.layout));
+    size_t scratch_bytes = AttendScratchBytes(int64_t(num_tokens), bound, heads, shape_.layout);
+    if (shape_.scratch_splits >= 0) {
+      scratch_bytes =
+          size_t(shape_.scratch_splits) * AttendScratchBytes(1, 1, heads, shape_.layout);
+    }
+    const DeviceArray<uint8_t> scratch(scratch_bytes);
     AttendTask task;
     task.num_tokens = int64_t(num_tokens);
     task.live = num_live.data();
@@ -76,6 +91,7 @@ class AttendRun {
     task.selection = {lists.data(), counts.data(), max_keys_};
     task.out = {latent, out_hi.data(), out_lo.data(), out_scale.data(), out_sum.data()};
     task.scratch = scratch.data();
+    task.scratch_bytes = scratch_bytes;
     Attend(*context, task);
 
     TestPlanes want(int64_t(rows), latent);
@@ -131,15 +147,6 @@ class AttendRun {
     keys_.push_back(list);
     CopyQueries(t);
   }
-  void CopyQueries(size_t t) {
-    const AttentionQuery q = inputs_[t]->Query(0, 1, nullptr);
-    const size_t first = t * size_t(shape_.heads), count = size_t(shape_.heads);
-    std::copy_n(q.hi, count * size_t(row_), hi_.begin() + int64_t(first) * row_);
-    std::copy_n(q.lo, count * size_t(row_), lo_.begin() + int64_t(first) * row_);
-    std::copy_n(q.latent_scale, count, latent_scale_.begin() + int64_t(first));
-    std::copy_n(q.rope_scale, count, rope_scale_.begin() + int64_t(first));
-  }
-
   AlignedVector<float> Attended(size_t t) {
     return hillstar::Attend(ReferenceKernels(), *inputs_[t], 0, keys_[t], shape_.heads);
   }
@@ -199,6 +206,138 @@ TEST(AttentionCuda, ManyHeadsOfTheFullSize) {
   for (KvFormat format : kFormats) {
     SCOPED_TRACE(int(format));
     ExpectSameAsReference({{512, 64, format}, 40, {{260, false}}});
+  }
+}
+
+// A list's length at every edge of chunks and splits.
+TEST(AttentionCuda, NumbersOfKeys) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    TestShape shape{{64, 16, format}, 3, {}};
+    for (int64_t n : {1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 128, 255, 256, 257, 513, 1025}) {
+      shape.tokens.push_back({n, n % 2 == 0});
+    }
+    SCOPED_TRACE(int(format));
+    ExpectSameAsReference(shape);     // a block a token
+    shape.num_multiprocessors = 100;  // cut into splits
+    ExpectSameAsReference(shape);
+  }
+}
+
+TEST(AttentionCuda, NumbersOfHeads) {
+  HILLSTAR_NEEDS_GPU();
+  for (int64_t heads : {1, 15, 16, 17, 31, 32, 33, 64}) {
+    for (int num_multiprocessors : {1, 4, 1000}) {
+      SCOPED_TRACE(fmt::format("{} heads, {} multiprocessors", heads, num_multiprocessors));
+      TestShape shape{{128, 64, KvFormat::kQ8}, heads, {{300, true}, {70, false}}};
+      shape.num_multiprocessors = num_multiprocessors;
+      ExpectSameAsReference(shape);
+    }
+  }
+}
+
+// The largest parts that there may be, and the smallest; as much shared memory as small GPUs have.
+TEST(AttentionCuda, Parts) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    for (const auto& [latent, rope] :
+         std::vector<std::pair<int64_t, int64_t>>{{512, 512}, {1, 1}, {448, 65}, {130, 128}}) {
+      SCOPED_TRACE(fmt::format("format {}, {} + {}", int(format), latent, rope));
+      ExpectSameAsReference({{latent, rope, format}, 17, {{70, true}, {260, false}}});
+    }
+    TestShape shape{{512, 64, format}, 17, {{200, true}}};
+    shape.shared_bytes = 99 << 10;
+    ExpectSameAsReference(shape);
+  }
+  TestShape shape{{512, 512, KvFormat::kQ15}, 17, {{20, true}}};
+  shape.shared_bytes = 99 << 10;
+  EXPECT_THROW(ExpectSameAsReference(shape), Error);
+}
+
+// Tokens that are not there are left alone; the launch may be shaped for longer contexts.
+TEST(AttentionCuda, FewerTokensAndShorterContextsThanTheLaunchIsShapedFor) {
+  HILLSTAR_NEEDS_GPU();
+  for (int num_multiprocessors : {1, 100}) {
+    for (int64_t live : {0, 1, 3}) {
+      TestShape shape{
+          {64, 64, KvFormat::kQ8}, 8, {{300, true}, {64, false}, {600, true}, {5, true}}};
+      shape.num_live = live;
+      shape.max_keys = 5000;
+      shape.num_multiprocessors = num_multiprocessors;
+      ExpectSameAsReference(shape);
+    }
+  }
+}
+
+// Too little scratch for all: some tokens are split, the others are not.
+TEST(AttentionCuda, LittleScratch) {
+  HILLSTAR_NEEDS_GPU();
+  TestShape shape{{64, 64, KvFormat::kQ8}, 8, {{300, true}, {600, true}, {20, true}, {900, false}}};
+  shape.num_multiprocessors = 100;
+  for (int64_t splits : {0, 1, 2, 4, 5, 6, 7, 9, 10, 11}) {
+    SCOPED_TRACE(splits);
+    shape.scratch_splits = splits;
+    ExpectSameAsReference(shape);
+  }
+}
+
+// More splits than the merge has threads, so that it goes through them in turns.
+TEST(AttentionCuda, LongContexts) {
+  HILLSTAR_NEEDS_GPU();
+  TestShape shape{{64, 8, KvFormat::kQ8}, 2, {{128 * 256, true}, {35000, true}, {129 * 256, true}}};
+  shape.spread = 0.3f;
+  shape.num_multiprocessors = 100;
+  ExpectSameAsReference(shape);
+}
+
+TEST(AttentionCuda, KindsOfValues) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    for (ValueKind kind : kAllValueKinds) {
+      for (float spread : {1e-6f, 0.05f, 30.0f}) {
+        SCOPED_TRACE(
+            fmt::format("{}, format {}, spread {}", ValueKindName(kind), int(format), spread));
+        ExpectSameAsReference({.layout = {128, 32, format},
+                               .heads = 4,
+                               .tokens = {{300, true}, {80, false}},
+                               .kind = kind,
+                               .spread = spread});
+      }
+    }
+  }
+}
+
+// The largest sums, and every code of fp8.
+TEST(AttentionCuda, ExtremePlanes) {
+  HILLSTAR_NEEDS_GPU();
+  for (int key = 0; key < 256; key += 1) {
+    const bool is_nan = (key & 0x7f) == 0x7f;
+    for (KvFormat format : kFormats) {
+      if (format == KvFormat::kFp8 ? is_nan : key != 127 && key != 129) continue;
+      SCOPED_TRACE(fmt::format("format {}, key {}", int(format), key));
+      TestShape shape{{format == KvFormat::kFp8 ? 64 : 512, 64, format}, 2, {{70, true}}};
+      AttendRun run(shape);
+      run.inputs(0).FillConstant(key % 2 ? 127 : -127, key, 1e-3f, 1e-9f, 1);
+      run.CopyQueries(0);
+      run.ExpectSameAsReference();
+    }
+  }
+}
+
+// Scores beyond the floats' range, in one of three tokens.
+TEST(AttentionCuda, ABadTokenIsNoted) {
+  HILLSTAR_NEEDS_GPU();
+  for (int num_multiprocessors : {1, 100}) {
+    for (int64_t bad_key : {0, 100, 299}) {
+      for (float bad : {std::numeric_limits<float>::infinity(),
+                        std::numeric_limits<float>::quiet_NaN(), 3e38f}) {
+        TestShape shape{{64, 64, KvFormat::kQ8}, 8, {{40, true}, {300, true}, {90, true}}};
+        shape.num_multiprocessors = num_multiprocessors;
+        AttendRun run(shape);
+        run.inputs(1).SetScales(bad_key, bad);
+        run.ExpectSameAsReference();
+      }
+    }
   }
 }
 

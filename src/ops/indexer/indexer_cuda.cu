@@ -9,6 +9,7 @@
 #include "core/integers.h"
 #include "device/cuda/contract.cuh"
 #include "device/cuda/launch.cuh"
+#include "ops/indexer/select_bins_cuda.cuh"
 
 namespace hillstar::cuda {
 namespace {
@@ -23,6 +24,7 @@ constexpr int kStepDims = 64;  // that a warp holds of its keys
 struct ScoreArguments {
   SelectTask task;
   ScoreRows rows;
+  int32_t* bins;  // counts of the scores, or null
   int64_t first_token;
   int dim, padded_dim;  // to 64
   int padded_heads;     // to whole groups
@@ -160,6 +162,8 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
   float* scales =
       reinterpret_cast<float*>(queries + kPlanes * a.padded_heads * QueryPitch(a.padded_dim));
   float* weights = scales + a.padded_heads;
+  __shared__ int counts[kBins + 1];
+  for (int i = int(threadIdx.x); a.bins && i <= kBins; i += kScoreThreads) counts[i] = 0;
   LoadIndexQueries<kColumns, kPlanes>(a, token, queries, scales, weights);
   LetNextBegin();
 
@@ -209,11 +213,22 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
         }
       }
     }
+    for (int k = 0; k < 4; ++k) score[k] = __fadd_rn(score[k], 0.0f);
     if (t == 0) {
       *reinterpret_cast<float4*>(out + key + g * 4) =
-          make_float4(__fadd_rn(score[0], 0.0f), __fadd_rn(score[1], 0.0f),
-                      __fadd_rn(score[2], 0.0f), __fadd_rn(score[3], 0.0f));
+          make_float4(score[0], score[1], score[2], score[3]);
     }
+    if (a.bins) {  // lane 4 g + t counts key 4 g + t
+      const float own = t < 2 ? (t == 0 ? score[0] : score[1]) : (t == 2 ? score[2] : score[3]);
+      const int bin = IsFinite(own) ? int(OrderedBits(own) >> 21) : kNotFiniteBin;
+      CountBin(counts, key + lane < num_keys, bin);
+    }
+  }
+  if (!a.bins) return;
+  __syncthreads();
+  int32_t* bins = a.bins + int64_t(blockIdx.y) * SharedRows::kBinsPitch;
+  for (int i = int(threadIdx.x); i <= kBins; i += kScoreThreads) {
+    if (counts[i] > 0) atomicAdd(bins + i, counts[i]);
   }
 }
 
@@ -233,7 +248,9 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a, int64_t num_t
 
 size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions) {
   const int64_t row = ScoreRows::Pitch(max_positions) * int64_t(sizeof(float));
-  return size_t(std::min(max_tokens * row, std::max(row, kMaxScoreBytes)));
+  const int64_t shared = SharedRows::BytesOfRow(ScoreRows::Pitch(max_positions));
+  return size_t(std::min(max_tokens * row, std::max(row, kMaxScoreBytes)) +
+                std::min(max_tokens, kFewRows) * shared);
 }
 
 void Select(const KernelContext& context, const SelectTask& task) {
@@ -246,8 +263,16 @@ void Select(const KernelContext& context, const SelectTask& task) {
   a.rows = {reinterpret_cast<float*>(task.scratch), ScoreRows::Pitch(task.max_positions)};
   a.dim = int(task.layout.dim);
   a.padded_dim = int(RoundUp(task.layout.dim, kStepDims));
-  const int64_t at_once =
-      std::max<int64_t>(1, kMaxScoreBytes / (a.rows.pitch * int64_t(sizeof(float))));
+  const int64_t row_bytes = a.rows.pitch * int64_t(sizeof(float));
+  SharedRows shared;
+  const bool are_shared = AreShared(task.num_tokens, task.max_positions);
+  if (are_shared) {
+    shared =
+        SharedRows::In(task.scratch + task.num_tokens * row_bytes, a.rows.pitch, task.num_tokens);
+    a.bins = shared.bins;
+    ClearBins(context, shared, task.num_tokens);
+  }
+  const int64_t at_once = std::max<int64_t>(1, kMaxScoreBytes / row_bytes);
   for (int64_t first = 0; first < task.num_tokens; first += at_once) {
     const int64_t count = std::min(at_once, task.num_tokens - first);
     a.first_token = first;
@@ -258,8 +283,9 @@ void Select(const KernelContext& context, const SelectTask& task) {
     } else {
       LaunchScores<4>(context, a, count);
     }
-    SelectTopKeys(context, task, a.rows, first, count);
+    if (!are_shared) SelectTopKeys(context, task, a.rows, first, count);
   }
+  if (are_shared) SelectFromSharedRows(context, task, a.rows, shared);
 }
 
 }  // namespace hillstar::cuda

@@ -220,5 +220,21 @@ TEST(IndexerCuda, ABadTokenIsNoted) {
   ExpectSameAsReference({.layout = {128, 1}, .num_keys = {80, 50, 90}, .bad_token = 1});
 }
 
+// Several blocks share a row of scores.
+TEST(IndexerCuda, LongContextsOfFewTokens) {
+  HILLSTAR_NEEDS_GPU();
+  TestShape shape{{16, 2}, 3, {9000, 40, 20, 17000, 600}};
+  shape.max_keys = 40;
+  ExpectSameAsReference(shape);
+  shape.num_live = 2;
+  ExpectSameAsReference(shape);
+  ExpectSameAsReference(
+      {.layout = {128, 1}, .num_keys = {80, 50, 90, 10}, .max_positions = 20000, .bad_token = 1});
+  ExpectSameAsReference({.layout = {128, 1},
+                         .num_keys = {300, 50},
+                         .max_positions = 1 << 20,
+                         .kind = ValueKind::kZeros});
+}
+
 }  // namespace
 }  // namespace hillstar::cuda

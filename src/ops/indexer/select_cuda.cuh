@@ -19,12 +19,56 @@ struct ScoreRows {
 // Tokens go in rounds of as many rows as fit, at least one.
 inline constexpr int64_t kMaxScoreBytes = int64_t{256} << 20;
 
+// Where rows are few and may be long, several blocks share a row: the scores are counted as they
+// are made, and slices of the row give up what may be among the largest.
+inline constexpr int64_t kFewRows = 16;
+inline constexpr int64_t kLongRow = 16384;
+inline constexpr int kSliceKeys = 4096;
+constexpr bool AreShared(int64_t num_rows, int64_t max_positions) {
+  const int64_t bytes = num_rows * ScoreRows::Pitch(max_positions) * int64_t(sizeof(float));
+  return num_rows <= kFewRows && max_positions >= kLongRow && bytes <= kMaxScoreBytes;
+}
+// What a slice gives up: candidates in larger bins than the one where the last of the largest lies,
+// and in that bin; and the least and largest bits of the latter.
+struct SliceCounts {
+  int32_t above, in_bin;
+  uint32_t least, largest;
+};
+struct SharedRows {
+  int32_t* bins = nullptr;        // [rows, 2052]: counts, of scores that are not finite at 2048
+  SliceCounts* slices = nullptr;  // [rows, slices of a row]
+  uint2* candidates = nullptr;    // [rows, pitch]: bits and index, those of a slice where it lies
+  int64_t num_slices = 0;         // of a row
+
+  static constexpr int64_t kBinsPitch = 2052;
+  static constexpr int64_t BytesOfRow(int64_t pitch) {
+    return kBinsPitch * int64_t(sizeof(int32_t)) + pitch * int64_t(sizeof(uint2)) +
+           CeilDiv(pitch, kSliceKeys) * int64_t(sizeof(SliceCounts));
+  }
+  // In BytesOfRow(pitch) * num_rows bytes, aligned to 16.
+  static SharedRows In(uint8_t* memory, int64_t pitch, int64_t num_rows) {
+    SharedRows s;
+    s.num_slices = CeilDiv(pitch, kSliceKeys);
+    s.bins = reinterpret_cast<int32_t*>(memory);
+    memory += num_rows * kBinsPitch * int64_t(sizeof(int32_t));
+    s.slices = reinterpret_cast<SliceCounts*>(memory);
+    memory += num_rows * s.num_slices * int64_t(sizeof(SliceCounts));
+    s.candidates = reinterpret_cast<uint2*>(memory);
+    return s;
+  }
+};
+
 // counts[t] = 0 of all live tokens.
 void ClearCounts(const KernelContext& context, const SelectTask& task);
 // Lists and counts of tokens [first, first + count), row i being of token first + i: the max_keys
-// largest by (value descending, index ascending), in ascending order. A row with a value that is
-// not finite is noted as bad and gets 0, 1, 2 ...
+// largest by (value descending, index ascending), in ascending order of index. A row with a value
+// that is not finite is noted as bad and gets 0, 1, 2 ...
 void SelectTopKeys(const KernelContext& context, const SelectTask& task, const ScoreRows& rows,
                    int64_t first, int64_t count);
+// Likewise for rows of all tokens whose bins are counted.
+void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,
+                          const ScoreRows& rows, const SharedRows& shared);
+// Before they are counted: bins = 0.
+void ClearBins(const KernelContext& context, const SharedRows& shared, int64_t num_rows);
 
 }  // namespace hillstar::cuda

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -24,7 +25,19 @@ std::vector<int32_t> SelectBySort(const std::vector<float>& scores, size_t k) {
   return order;
 }
 
-void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
+// What is counted of a row as its scores are made.
+std::vector<int32_t> BinsOf(const std::vector<float>& row) {
+  std::vector<int32_t> bins(size_t(SharedRows::kBinsPitch), 0);
+  for (float x : row) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    const uint32_t ordered = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+    ++bins[std::isfinite(x) ? ordered >> 21 : 2048];
+  }
+  return bins;
+}
+
+// `shares`: several blocks share a row.
+void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool shares) {
   const size_t num_rows = rows.size();
   size_t longest = 0;
   std::vector<int64_t> positions;
@@ -33,12 +46,19 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
     positions.push_back(int64_t(row.size()) - 1);
   }
   const int64_t pitch = ScoreRows::Pitch(int64_t(longest));
-  DeviceArray<uint8_t> scratch(SelectScratchBytes(int64_t(num_rows), int64_t(longest)));
+  const size_t score_bytes = num_rows * size_t(pitch) * sizeof(float);
+  DeviceArray<uint8_t> scratch(score_bytes + num_rows * size_t(SharedRows::BytesOfRow(pitch)));
   // Behind a row lies what would be taken first.
   std::vector<uint8_t> contents(scratch.size());
   auto* scores = reinterpret_cast<float*>(contents.data());
   std::fill_n(scores, int64_t(num_rows) * pitch, 1e30f);
-  for (size_t i = 0; i < num_rows; ++i) std::ranges::copy(rows[i], scores + int64_t(i) * pitch);
+  std::ranges::fill(contents.begin() + int64_t(score_bytes), contents.end(), kPoisonByte);
+  for (size_t i = 0; i < num_rows; ++i) {
+    std::ranges::copy(rows[i], scores + int64_t(i) * pitch);
+    const std::vector<int32_t> bins = BinsOf(rows[i]);
+    std::memcpy(contents.data() + score_bytes + i * bins.size() * sizeof(int32_t), bins.data(),
+                bins.size() * sizeof(int32_t));
+  }
   scratch.Upload(contents.data());
 
   TestContext context(num_rows);
@@ -52,8 +72,13 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
   task.max_positions = int64_t(longest);
   task.selection = {lists.data(), counts.data(), int64_t(k)};
   task.scratch = scratch.data();
-  SelectTopKeys(*context, task, {reinterpret_cast<float*>(scratch.data()), pitch}, 0,
-                int64_t(num_rows));
+  const ScoreRows score_rows{reinterpret_cast<float*>(scratch.data()), pitch};
+  if (shares) {
+    SelectFromSharedRows(*context, task, score_rows,
+                         SharedRows::In(scratch.data() + score_bytes, pitch, int64_t(num_rows)));
+  } else {
+    SelectTopKeys(*context, task, score_rows, 0, int64_t(num_rows));
+  }
   const std::vector<int32_t> got = lists.Download(), got_counts = counts.Download();
   const std::vector<int32_t> bad = context.bad();
   for (size_t i = 0; i < num_rows; ++i) {
@@ -74,6 +99,13 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
   }
 }
 
+void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
+  for (bool shares : {false, true}) {
+    SCOPED_TRACE(shares ? "several blocks a row" : "a block a row");
+    ExpectAsSorted(rows, k, shares);
+  }
+}
+
 std::vector<float> RowOf(size_t n, const std::function<float(size_t)>& value) {
   std::vector<float> row(n);
   for (size_t i = 0; i < n; ++i) row[i] = value(i);
@@ -84,7 +116,7 @@ TEST(SelectCuda, TiesAndPlateaus) {
   HILLSTAR_NEEDS_GPU();
   TestRandom random(5);
   for (const auto& [n, k] : std::vector<std::pair<size_t, size_t>>{
-           {2, 1}, {33, 32}, {100, 7}, {1025, 1024}, {4097, 100}, {9000, 2048}}) {
+           {2, 1}, {33, 32}, {100, 7}, {1025, 1024}, {4097, 100}, {9000, 2048}, {40000, 2048}}) {
     SCOPED_TRACE(fmt::format("{} of {}", k, n));
     std::vector<std::vector<float>> rows;
     rows.push_back(RowOf(n, [](size_t) { return 0.0f; }));

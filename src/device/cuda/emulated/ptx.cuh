@@ -101,6 +101,7 @@ void WaitForCopies() {
   emulated::FinishCopies(kPending);
 }
 
+inline void Forget(int&) {}
 inline float LoadVolatile(const float* from) { return *from; }
 inline float HalfBitsToFloat(uint16_t bits) { return HalfToFloat(bits); }
 inline float RoundToInteger(float x) { return std::rint(x); }
