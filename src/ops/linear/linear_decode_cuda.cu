@@ -187,7 +187,7 @@ __device__ __forceinline__ void WriteUnit(const MatrixWork& m, int first_block, 
   }
 }
 
-// All units of a launch, those below `early` having been put on their way already.
+// All units of a launch that are this block's; the ring's first stages are on their way already.
 template <WeightFormat kFormat, int kTiles, typename Units>
 __device__ __forceinline__ void RunUnits(const Units& units, WeightRing<kFormat>& ring,
                                          uint8_t* shared, const DecodeShape& shape, int warp,
