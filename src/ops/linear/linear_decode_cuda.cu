@@ -20,13 +20,15 @@ struct DecodeShape {
 // Where things lie in shared memory.
 template <WeightFormat kFormat, int kTiles>
 struct DecodeLayout {
-  size_t inputs, sums, entries, counts, barriers, end;
+  size_t inputs, sums, cursors, entries, counts, barriers, end;
 
   __host__ __device__ DecodeLayout(const DecodeShape& shape, int warps) {
     inputs = size_t(warps) * size_t(shape.depth) * size_t(Stage<kFormat>::kBytes);
     sums = inputs + size_t(warps) * size_t(shape.input_slots) *
                         size_t(Inputs<kTiles>::Bytes(shape.num_columns));
-    entries = sums + SumBytes(shape) * size_t(shape.sum_buffers);  // 16-byte aligned, as all before
+    // 16-byte aligned, as all before; two a warp.
+    cursors = sums + SumBytes(shape) * size_t(shape.sum_buffers);
+    entries = cursors + size_t(warps) * 2 * sizeof(Cursor);
     barriers = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
     counts = barriers + size_t(warps) * size_t(shape.depth) * sizeof(uint64_t);
     end = counts + kMostListWarps * sizeof(int);
@@ -35,6 +37,13 @@ struct DecodeLayout {
     return size_t(shape.sum_segments) * kBlockRows * Inputs<kTiles>::kTokens * sizeof(float);
   }
 };
+
+// Of what it loads, and of what it multiplies.
+template <WeightFormat kFormat, int kTiles>
+__device__ __forceinline__ Cursor* CursorsOf(const DecodeLayout<kFormat, kTiles>& layout,
+                                             int warp) {
+  return reinterpret_cast<Cursor*>(DynamicShared() + layout.cursors) + 2 * warp;
+}
 
 // What a warp multiplies with: the inputs of a segment, or of a segment for each pass.
 template <WeightFormat kFormat, int kTiles>
@@ -63,25 +72,22 @@ class WarpInputs {
     const int gid = lane_ / 4, tid = lane_ % 4;
     __syncwarp();
     uint8_t* to = inputs_ + (kept ? pass : 0) * I::Bytes(num_columns_);
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < kTiles; ++i) {
       const int column = i * 8 + gid, t = column / 2;
       if (t >= m.num_tokens) continue;
       const int8_t* from = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
                            q.segment * kSegmentGroups * kGroup;
-      uint4 words[kSegmentGroups];
+      // Words tid + 4 i, i counting up.
+      const int8_t* word = from + tid * 4;
+      uint8_t* place = to + column * I::kColumnBytes + tid * 16;
+#pragma unroll 2
+      for (int g = 0; g < q.groups; ++g) {
 #pragma unroll
-      for (int g = 0; g < kSegmentGroups; ++g) {
-        if (g >= q.groups) continue;
-        const auto* w = reinterpret_cast<const uint32_t*>(from + g * kGroup) + tid;
-        words[g] = make_uint4(w[0], w[4], w[8], w[12]);
-      }
-#pragma unroll
-      for (int g = 0; g < kSegmentGroups; ++g) {
-        if (g >= q.groups) continue;
-        *reinterpret_cast<uint4*>(to + column * I::kColumnBytes + g * 64 + tid * 16) = words[g];
+        for (int j = 0; j < 4; ++j) CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + j * 16);
       }
     }
+    CommitCopies();
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const int t = i * kTileTokens + tid;
@@ -92,6 +98,7 @@ class WarpInputs {
                                  gid * 8) =
           make_float2(m.x.scale[at], __int_as_float(int(0u - sum)));
     }
+    WaitForCopies<0>();
     __syncwarp();
   }
   // B words {tid, tid + 4, tid + 8, tid + 12} of this lane's column of a tile. Columns that nobody
@@ -107,7 +114,7 @@ class WarpInputs {
  private:
   __device__ __forceinline__ void Use(int slot) {
     const uint8_t* from = inputs_ + slot * I::Bytes(num_columns_);
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < kTiles; ++i) {
       const int column = min(i * 8 + lane_ / 4, num_columns_ - 1);
       words_[i] = from + column * I::kColumnBytes + lane_ % 4 * 16;
@@ -186,29 +193,24 @@ __device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4], const 
                                                 const WarpInputs<kFormat, kTiles>& x, int groups,
                                                 int warp, int lane) {
   using S = Stage<kFormat>;
-  const auto next_stage = [&] {
-    const uint8_t* stage = ring.WaitForStage();
-    ring.Issue(runs, warp);
-    ring.Commit();
-    return stage + lane / 16 * S::kPanelBytes;
-  };
-  const auto multiply = [&](const uint8_t* panel, int j, int group) {
-    MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, group, lane);
-  };
-  if (groups == kSegmentGroups) {
-#pragma unroll
-    for (int first = 0; first < kSegmentGroups; first += S::kGroups) {
-      const uint8_t* panel = next_stage();
-#pragma unroll
-      for (int j = 0; j < S::kGroups; ++j) multiply(panel, j, first + j);
-    }
-    return;
-  }
 #pragma unroll 1
   for (int first = 0; first < groups; first += S::kGroups) {
-    const uint8_t* panel = next_stage();
+    const uint8_t* panel = ring.WaitForStage() + lane / 16 * S::kPanelBytes;
+    ring.Issue(runs, warp);
+    ring.Commit();
+    if (S::kGroups == 1 || first + S::kGroups <= groups) {
+#pragma unroll
+      for (int j = 0; j < S::kGroups; ++j) {
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
+                                                   lane);
+      }
+    } else {
 #pragma unroll 1
-    for (int j = 0; j < S::kGroups && first + j < groups; ++j) multiply(panel, j, first + j);
+      for (int j = 0; first + j < groups; ++j) {
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
+                                                   lane);
+      }
+    }
   }
 }
 
@@ -249,23 +251,21 @@ __device__ __forceinline__ void RunUnits(const Runs& runs, WeightRing<kFormat>& 
   const int sum_floats = shape.sum_segments * kBlockRows * I::kTokens;
   bool odd = false;
   uint32_t thread = threadIdx.x;
-  Place place;
-  while (SeekUnit(place, runs)) {
-    const MatrixWork m = runs.At(place);
-    const int blocks = place.UnitBlocks(m.at_once), first_block = place.at - place.first;
+  Cursor& at = CursorsOf<kFormat, kTiles>(layout, warp)[1];
+  if (lane == 0) at.Begin();
+  while (at.Next(runs, lane)) {
     float* unit_sums = reinterpret_cast<float*>(shared + layout.sums) + (odd ? sum_floats : 0);
-    for (int pass = 0; pass < m.passes; ++pass) {
-      const Quantum q = QuantumOf(m, blocks, warp, pass);
-      if (q.groups == 0) continue;
-      x.Load(m, q, 2 * place.first + place.phase, pass);
+    const Quantum q = QuantumOf(at.m, at.blocks, warp, at.pass);
+    if (q.groups > 0) {
+      x.Load(at.m, q, at.run(), at.pass);
       float sums[kTiles][4] = {};
-      if (kTiles == 1 || m.num_tokens > kTileTokens) {
+      if (kTiles == 1 || at.m.num_tokens > kTileTokens) {
         MultiplySegment<kFormat, kTiles, kTiles>(sums, runs, ring, x, q.groups, warp, lane);
       } else {
         MultiplySegment<kFormat, kTiles, 1>(sums, runs, ring, x, q.groups, warp, lane);
       }
       float* to = unit_sums +
-                  ((q.block * m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
+                  ((q.block * at.m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
                   lane / 4 * 4;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -273,15 +273,15 @@ __device__ __forceinline__ void RunUnits(const Runs& runs, WeightRing<kFormat>& 
             make_float4(sums[tile][0], sums[tile][1], sums[tile][2], sums[tile][3]);
       }
     }
+    if (at.pass + 1 < at.m.passes) continue;
     __syncthreads();
-    WriteUnit<I::kTokens>(m, first_block, blocks, unit_sums, thread);
+    WriteUnit<I::kTokens>(at.m, at.place.at - at.place.first, at.blocks, unit_sums, thread);
     thread = thread >= kWarpLanes ? thread - kWarpLanes : thread + blockDim.x - kWarpLanes;
     if (shape.sum_buffers == 1) {
       __syncthreads();
     } else {
       odd = !odd;
     }
-    place.at += blocks;
   }
 }
 
@@ -291,6 +291,7 @@ __device__ __forceinline__ WeightRing<kFormat> RingOf(const DecodeShape& shape, 
   const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
   return WeightRing<kFormat>(
       DynamicShared() + warp * shape.depth * Stage<kFormat>::kBytes,
+      CursorsOf<kFormat, kTiles>(layout, warp),
       reinterpret_cast<uint64_t*>(DynamicShared() + layout.barriers) + warp * shape.depth,
       shape.depth, lane);
 }

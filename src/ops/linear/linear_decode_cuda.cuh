@@ -151,15 +151,56 @@ struct ExpertRuns {
   }
 };
 
-// Past a unit; false: there is no other.
-template <typename Runs>
-__device__ __forceinline__ bool SeekUnit(Place& p, const Runs& runs) {
-  while (p.at >= p.end) {
-    if (!runs.NextPhase(p)) return false;
+// Where a warp is: its quanta of all units of its block. In shared memory, written by lane 0.
+struct alignas(16) Cursor {
+  Place place;
+  int pass;
+  int blocks;  // of the unit
+  int any;     // or the end is reached, so far
+  MatrixWork m;
+
+  // Before the first quantum.
+  __device__ __forceinline__ void Begin() {
+    place = Place();
+    pass = -1;
+    blocks = 0;
+    m.passes = 0;
   }
-  if (p.at - p.first >= p.blocks) runs.SeekRun(p);
-  return true;
-}
+  // To the next quantum, by all lanes. False: there is no other.
+  template <typename Runs>
+  __device__ __forceinline__ bool Next(const Runs& runs, int lane) {
+    __syncwarp();
+    if (lane == 0 && ++pass >= m.passes) SeekUnit(runs);
+    __syncwarp();
+    return any != 0;
+  }
+  __device__ __forceinline__ int run() const { return 2 * place.first + place.phase; }
+
+ private:
+  template <typename Runs>
+  __device__ __forceinline__ void SeekUnit(const Runs& runs) {
+    Place p = place;
+    p.at += blocks;
+    bool same = true;
+    while (p.at >= p.end) {
+      same = false;
+      if (runs.NextPhase(p)) continue;
+      place = p;
+      pass = -1;
+      blocks = m.passes = any = 0;
+      return;
+    }
+    if (p.at - p.first >= p.blocks) {
+      same = false;
+      runs.SeekRun(p);
+    }
+    if (!same) m = runs.At(p);
+    place = p;
+    pass = 0;
+    blocks = p.UnitBlocks(m.at_once);
+    any = 1;
+  }
+};
 
 // What a warp loads, ahead of what it multiplies.
 template <WeightFormat kFormat>
@@ -168,12 +209,12 @@ class WeightRing {
   using T = Tile<kFormat>;
   using S = Stage<kFormat>;
 
-  // `barriers`: [depth] of this warp.
-  __device__ WeightRing(uint8_t* ring, uint64_t* barriers, int depth, int lane)
-      : ring_(ring), barriers_(barriers), depth_(depth), lane_(lane) {
-    if (!HasBulkCopies()) return;
+  // `cursor` and `barriers`, [depth], of this warp.
+  __device__ WeightRing(uint8_t* ring, Cursor* cursor, uint64_t* barriers, int depth, int lane)
+      : ring_(ring), cursor_(*cursor), barriers_(barriers), depth_(depth), lane_(lane) {
     if (lane == 0) {
-      for (int i = 0; i < depth; ++i) InitBarrier(barriers + i, 2);
+      cursor->Begin();
+      for (int i = 0; HasBulkCopies() && i < depth; ++i) InitBarrier(barriers + i, 2);
       FenceBarriers();
     }
     __syncwarp();
@@ -183,8 +224,8 @@ class WeightRing {
   template <typename Runs>
   __device__ __forceinline__ bool Issue(const Runs& runs, int warp) {
     while (left_ <= 0) {
-      if (!SeekUnit(place_, runs)) return false;
-      Locate(runs, warp);
+      if (!cursor_.Next(runs, lane_)) return false;
+      Locate(warp);
     }
     uint8_t* to = ring_ + issue_slot_ * S::kBytes;
     const int groups = left_ < S::kGroups ? left_ : S::kGroups;
@@ -239,31 +280,23 @@ class WeightRing {
   }
 
  private:
-  // The next segment that is this warp's, of the unit at place_ or, where left_ stays 0, of one of
-  // the next.
-  template <typename Runs>
-  __device__ __forceinline__ void Locate(const Runs& runs, int warp) {
-    const MatrixWork m = runs.At(place_);
-    const int blocks = place_.UnitBlocks(m.at_once);
-    const Quantum q = QuantumOf(m, blocks, warp, pass_);
+  // The segment at the cursor.
+  __device__ __forceinline__ void Locate(int warp) {
+    const MatrixWork& m = cursor_.m;
+    const Quantum q = QuantumOf(m, cursor_.blocks, warp, cursor_.pass);
     left_ = q.groups;
     const int which = HasBulkCopies() ? lane_ & 1 : lane_ / 16;
-    const int block = place_.at - place_.first + q.block;
+    const int block = cursor_.place.at - cursor_.place.first + q.block;
     const int panel = m.up ? block : 2 * block + which;
     valid_ = panel < m.panels();
     from_ = (m.up && which == 1 ? m.up : m.w) + int64_t(panel) * int64_t(m.panel_stride) +
             q.segment * (kSegmentGroups * T::kBytes);
-    if (++pass_ >= m.passes) {
-      pass_ = 0;
-      place_.at += blocks;
-    }
   }
 
   uint8_t* ring_;
+  Cursor& cursor_;
   uint64_t* barriers_;
   int depth_, lane_;
-  Place place_;
-  int pass_ = 0;
   int issue_slot_ = 0, slot_ = 0;
   uint32_t parity_ = 0;
   int left_ = 0;  // groups of the segment that is being loaded
