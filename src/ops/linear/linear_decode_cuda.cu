@@ -40,13 +40,16 @@ class WarpInputs {
       if (t >= m.num_tokens) continue;
       const int8_t* from = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
                            q.segment * kSegmentGroups * kGroup;
-      // Words tid + 4 i, i counting up.
+      // Words tid + 4 i, i counting up, but for W4 0, 2, 1, 3: neighbours meet in an MMA.
       const int8_t* word = from + tid * 4;
       uint8_t* place = to + column * I::kColumnBytes + tid * 16;
 #pragma unroll 2
       for (int g = 0; g < q.groups; ++g) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + j * 16);
+        for (int j = 0; j < 4; ++j) {
+          const int from_j = Tile<kFormat>::kIsW4 ? j % 2 * 2 + j / 2 : j;
+          CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + from_j * 16);
+        }
       }
     }
     CommitCopies();
@@ -63,7 +66,7 @@ class WarpInputs {
     WaitForCopies<0>();
     __syncwarp();
   }
-  // B words {tid, tid + 4, tid + 8, tid + 12} of this lane's column of a tile. Columns that nobody
+  // The four B words of this lane's column of a tile. Columns that nobody
   // has are another's: what comes of them is not used.
   __device__ __forceinline__ uint4 Words(int tile, int group) const {
     return *reinterpret_cast<const uint4*>(words_[tile] + group * 64);
@@ -91,59 +94,79 @@ class WarpInputs {
   const uint8_t* scales_;
 };
 
-// c[h] += rows 4 gid + 2 h and + 1 of 64 inputs, from the words of a plane of a stage.
-constexpr int kStepWords = 4 * Tile<WeightFormat::kW4>::kVectorBytes / 16;  // from step to step
+// What a lane needs of a group: weights, the scales of its rows, B words of each tile.
+template <WeightFormat kFormat, int kUsedTiles>
+struct GroupWords {
+  using T = Tile<kFormat>;
+  static constexpr int kSteps = T::kPlaneVectors / 4;
+  uint4 w[T::kPlanes * kSteps];
+  float w_scale[4];
+  uint4 x[kUsedTiles];
+
+  // `panel`: this lane's, of the group.
+  template <int kTiles>
+  __device__ __forceinline__ void Load(const uint8_t* panel,
+                                       const WarpInputs<kFormat, kTiles>& x_of, int group,
+                                       int lane) {
+    const uint8_t* from = panel + lane % 4 * T::kVectorBytes + lane / 4 % 4 * 16;
+#pragma unroll
+    for (int i = 0; i < T::kPlanes * kSteps; ++i) {
+      w[i] = *reinterpret_cast<const uint4*>(from + i * 4 * T::kVectorBytes);
+    }
+#pragma unroll
+    for (int tile = 0; tile < kUsedTiles; ++tile) x[tile] = x_of.Words(tile, group);
+    T::Scales(panel + T::kScaleOffset, lane / 4 % 4, w_scale);
+  }
+};
+
+// c[h] = rows 4 gid + 2 h and + 1 of 64 inputs, from the words of a plane.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void MultiplyPlane(int (&c)[2][4], const uint4* words, uint4 x) {
-  if constexpr (Tile<kFormat>::kIsW4) {
-    constexpr uint32_t kLow = 0x0f0f0f0fu;
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const uint4 q = words[s * kStepWords];
-      const uint32_t b0 = s == 0 ? x.x : x.y, b1 = s == 0 ? x.z : x.w;
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[h][i] = 0;
+  }
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const uint32_t b0 = s == 0 ? x.x : x.z, b1 = s == 0 ? x.y : x.w;
+    if constexpr (Tile<kFormat>::kIsW4) {
+      constexpr uint32_t kLow = 0x0f0f0f0fu;
+      const uint4 q = words[s];
       MmaUnsignedSigned(c[0], {q.x & kLow, q.y & kLow, q.x >> 4 & kLow, q.y >> 4 & kLow}, b0, b1);
       MmaUnsignedSigned(c[1], {q.z & kLow, q.w & kLow, q.z >> 4 & kLow, q.w >> 4 & kLow}, b0, b1);
-    }
-  } else {
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const uint4 p = words[2 * s * kStepWords], q = words[(2 * s + 1) * kStepWords];
-      const uint32_t b0 = s == 0 ? x.x : x.z, b1 = s == 0 ? x.y : x.w;
+    } else {
+      const uint4 p = words[2 * s], q = words[2 * s + 1];
       MmaUnsignedSigned(c[0], {p.x, p.y, q.x, q.y}, b0, b1);
       MmaUnsignedSigned(c[1], {p.z, p.w, q.z, q.w}, b0, b1);
     }
   }
 }
 
-// Both planes of x of a row's dot: row i of the lane's four.
-__device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int i) {
-  return int(256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]));
+// Both planes of x of a row's dot, less the offset of the weights: row i of the lane's four.
+__device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int correction, int i) {
+  return int(256u * uint32_t(c[i / 2][i % 2 * 2]) +
+             (uint32_t(c[i / 2][i % 2 * 2 + 1]) + uint32_t(correction)));
 }
 
-// sums[tile][i] += group `group` of the segment, of which this lane's panel is at `panel`.
+// sums[tile][i] += a group.
 template <WeightFormat kFormat, int kTiles, int kUsedTiles>
-__device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const uint8_t* panel,
-                                              const WarpInputs<kFormat, kTiles>& x, int group,
-                                              int lane) {
+__device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4],
+                                              const GroupWords<kFormat, kUsedTiles>& words,
+                                              const WarpInputs<kFormat, kTiles>& x, int group) {
   using T = Tile<kFormat>;
-  float w_scale[4];
-  T::Scales(panel + T::kScaleOffset, lane / 4 % 4, w_scale);
-  const auto* words =
-      reinterpret_cast<const uint4*>(panel + lane % 4 * T::kVectorBytes + lane / 4 % 4 * 16);
 #pragma unroll
   for (int tile = 0; tile < kUsedTiles; ++tile) {
-    const uint4 b = x.Words(tile, group);
     const float2 s = x.ScaleAndCorrection(tile, group);
-    // The low plane's columns begin with what corrects the offset of the weights.
-    const int begin = __float_as_int(s.y);
-    int high[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
-    int low[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
-    MultiplyPlane<kFormat>(high, words, b);
-    if constexpr (T::kIsW15) MultiplyPlane<kFormat>(low, words + 4 * kStepWords, b);
+    const int correction = __float_as_int(s.y);
+    int high[2][4], low[2][4] = {};
+    MultiplyPlane<kFormat>(high, words.w, words.x[tile]);
+    if constexpr (T::kIsW15) MultiplyPlane<kFormat>(low, words.w + 4, words.x[tile]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i));
-      sums[tile][i] = __fmaf_rn(d, __fmul_rn(w_scale[i], s.x), sums[tile][i]);
+      const float d = GroupDot<kFormat>(BothPlanes(high, correction, i),
+                                        T::kIsW15 ? BothPlanes(low, correction, i) : 0);
+      sums[tile][i] = __fmaf_rn(d, __fmul_rn(words.w_scale[i], s.x), sums[tile][i]);
     }
   }
 }
@@ -160,16 +183,21 @@ __device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4],
     WaitForBarrier(block.full(block.warp, ring.slot), ring.parity);
     const uint8_t* panel = block.stage(block.warp, ring.slot) + block.lane / 16 * S::kPanelBytes;
     if (S::kGroups == 1 || first + S::kGroups <= groups) {
+      GroupWords<kFormat, kUsedTiles> words[2];  // the next group's are on their way
+      words[0].Load(panel, x, first, block.lane);
 #pragma unroll
       for (int j = 0; j < S::kGroups; ++j) {
-        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
-                                                   block.lane);
+        if (j + 1 < S::kGroups) {
+          words[(j + 1) % 2].Load(panel + (j + 1) * S::T::kBytes, x, first + j + 1, block.lane);
+        }
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, words[j % 2], x, first + j);
       }
     } else {
 #pragma unroll 1
       for (int j = 0; first + j < groups; ++j) {
-        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
-                                                   block.lane);
+        GroupWords<kFormat, kUsedTiles> words;
+        words.Load(panel + j * S::T::kBytes, x, first + j, block.lane);
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, words, x, first + j);
       }
     }
     __syncwarp();
@@ -274,9 +302,12 @@ __device__ __forceinline__ void Run(const DecodeBlock<kFormat, kTiles>& block, c
 }
 
 constexpr int kMostThreads = (kMostDecodeWarps + kOtherWarps) * kWarpLanes;
+// Blocks that a multiprocessor has registers for.
+template <int kTiles>
+constexpr int kBlocksAtOnce = kTiles == 1 && kTwoBlocks ? 2 : 1;
 
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostThreads, 1)
+__global__ void __launch_bounds__(kMostThreads, kBlocksAtOnce<kTiles>)
     DecodeLinearKernel(const __grid_constant__ WorkList list, int all_blocks,
                        const __grid_constant__ DecodeShape shape) {
   const DecodeBlock<kFormat, kTiles> block(shape);
@@ -289,7 +320,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
 }
 
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostThreads, 1)
+__global__ void __launch_bounds__(kMostThreads, kBlocksAtOnce<kTiles>)
     DecodeExpertsKernel(const __grid_constant__ ExpertWork work,
                         const __grid_constant__ MatrixWork beside,
                         const __grid_constant__ DecodeShape shape) {
@@ -335,20 +366,33 @@ struct Candidate {
   int copies;
 };
 
-// Chooses what fits into shared memory: inputs that stay, then long rings.
+// Chooses a ring of at least `least_depth` slots that fits beside `s->input_slots` segments of
+// inputs.
 template <WeightFormat kFormat, int kTiles>
-bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
-  for (int slots : {passes, 1}) {
-    s->input_slots = slots;
-    for (int units : {3, 2, 1}) {
-      s->num_units = units;
-      for (int depth : {8, 6, 4, 3, 2}) {
-        s->depth = depth;
-        if (DecodeLayout<kFormat, kTiles>(*s).end <= size_t(context.shared_bytes)) return true;
-      }
+bool FitRing(size_t shared_bytes, int least_depth, DecodeShape* s) {
+  for (int units : {3, 2, 1}) {
+    s->num_units = units;
+    for (int depth : {8, 6, 4, 3, 2}) {
+      s->depth = depth;
+      if (depth >= least_depth && DecodeLayout<kFormat, kTiles>(*s).end <= shared_bytes)
+        return true;
     }
   }
   return false;
+}
+// Chooses what fits into shared memory: into half of it, if that is enough to keep the memory busy,
+// for then the blocks of the next kernel find room beside this one's, and load while it ends.
+// Inputs of all passes stay if they can.
+constexpr size_t kReservedBytes = 1024;  // of each block, by the driver
+template <WeightFormat kFormat, int kTiles>
+bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
+  const size_t all = size_t(context.shared_bytes);
+  const size_t half = (all + kReservedBytes) / 2 - kReservedBytes;
+  s->input_slots = passes;
+  if (kBlocksAtOnce < kTiles >> 1 && FitRing<kFormat, kTiles>(half, 3, s)) return true;
+  if (FitRing<kFormat, kTiles>(all, 2, s)) return true;
+  s->input_slots = 1;
+  return FitRing<kFormat, kTiles>(all, 2, s);
 }
 
 template <WeightFormat kFormat, int kTiles>

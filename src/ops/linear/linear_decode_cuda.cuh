@@ -19,14 +19,22 @@ namespace hillstar::cuda {
 
 inline constexpr int kTileTokens = 4;
 inline constexpr int kMostDecodeWarps = 12;  // that multiply
-inline constexpr int kWritingWarps = 3;
+#ifndef VARIANT
+#define VARIANT 1
+#endif
+inline constexpr bool kTwoBlocks = VARIANT == 1;
+inline constexpr int kWritingWarps = kTwoBlocks ? 1 : 3;
 inline constexpr int kOtherWarps = 1 + kWritingWarps;
 
 // A slot of a ring.
 template <WeightFormat kFormat, int kTiles>
 struct Stage {
   using T = Tile<kFormat>;
-  static constexpr int kGroups = (T::kIsW4 ? 4 : T::kIsW15 ? 1 : 2) / (T::kIsW15 ? 1 : kTiles);
+  static constexpr int kGroups = kTwoBlocks ? (T::kIsW4 ? 2 : 1)
+                                            : (T::kIsW4    ? 4
+                                               : T::kIsW15 ? 1
+                                                           : 2) /
+                                                  (T::kIsW15 ? 1 : kTiles);
   static constexpr int kPanelBytes = kGroups * T::kBytes;
   static constexpr int kBytes = 2 * kPanelBytes;
 };
