@@ -274,7 +274,7 @@ __device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, u
 // The warps that write.
 template <WeightFormat kFormat, int kTiles>
 __device__ __forceinline__ void Write(const DecodeBlock<kFormat, kTiles>& block) {
-  const auto thread = threadIdx.x - uint32_t((block.shape.warps + 1) * kWarpLanes);
+  const auto thread = threadIdx.x - uint32_t((block.shape.warps + kLoadingWarps) * kWarpLanes);
   for (RingPosition at;; at.Next(block.shape.num_units)) {
     WaitForBarrier(block.told(at.slot), at.parity);
     const Unit& unit = block.unit(at.slot);
@@ -292,35 +292,31 @@ __device__ __forceinline__ void Run(const DecodeBlock<kFormat, kTiles>& block, c
                                     Loader<kFormat, kTiles>& loader) {
   if (block.warp < block.shape.warps) {
     Multiply<kFormat, kTiles>(block);
-  } else if (block.warp > block.shape.warps) {
-    Write<kFormat, kTiles>(block);
-  } else {
+  } else if (block.loads()) {
     while (loader.LoadUnit(runs)) {
     }
     loader.End();
+  } else {
+    Write<kFormat, kTiles>(block);
   }
 }
 
 constexpr int kMostThreads = (kMostDecodeWarps + kOtherWarps) * kWarpLanes;
-// Blocks that a multiprocessor has registers for.
-template <int kTiles>
-constexpr int kBlocksAtOnce = kTiles == 1 && kTwoBlocks ? 2 : 1;
-
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostThreads, kBlocksAtOnce<kTiles>)
+__global__ void __launch_bounds__(kMostThreads, 1)
     DecodeLinearKernel(const __grid_constant__ WorkList list, int all_blocks,
                        const __grid_constant__ DecodeShape shape) {
   const DecodeBlock<kFormat, kTiles> block(shape);
   const ListRuns<Inputs<kTiles>::kTokens> runs{list, all_blocks};
   Loader<kFormat, kTiles> loader(block);
   block.Begin();
-  if (block.warp != shape.warps) WaitForPrevious();  // what is loaded does not change
+  if (!block.loads()) WaitForPrevious();  // what is loaded does not change
   LetNextBegin();
   Run<kFormat, kTiles>(block, runs, loader);
 }
 
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostThreads, kBlocksAtOnce<kTiles>)
+__global__ void __launch_bounds__(kMostThreads, 1)
     DecodeExpertsKernel(const __grid_constant__ ExpertWork work,
                         const __grid_constant__ MatrixWork beside,
                         const __grid_constant__ DecodeShape shape) {
@@ -334,13 +330,13 @@ __global__ void __launch_bounds__(kMostThreads, kBlocksAtOnce<kTiles>)
   // to make room for it, and the others where they are known.
   const bool fits =
       beside.passes == 1 && shape.depth * Stage<kFormat, kTiles>::kGroups >= kSegmentGroups;
-  if (fits && block.warp == shape.warps) loader.LoadUnit(runs);
+  if (fits && block.loads()) loader.LoadUnit(runs);
   const auto list_experts = [&] {
     runs.num_entries = ListEntries(work, Inputs<kTiles>::kTokens, counts,
                                    [&](int i, ExpertEntry entry) { entries[i] = entry; });
   };
   if (work.begin_is_old) list_experts();
-  if (!work.begin_is_old || block.warp != shape.warps) WaitForPrevious();
+  if (!work.begin_is_old || !block.loads()) WaitForPrevious();
   LetNextBegin();
   if (!work.begin_is_old) list_experts();
   Run<kFormat, kTiles>(block, runs, loader);
@@ -366,33 +362,22 @@ struct Candidate {
   int copies;
 };
 
-// Chooses a ring of at least `least_depth` slots that fits beside `s->input_slots` segments of
-// inputs.
+// Chooses what fits into shared memory: inputs that stay, then long rings. (Half of it for each of
+// two blocks, of this kernel and of the next, was slower: the loading warps cannot feed short
+// slots.)
 template <WeightFormat kFormat, int kTiles>
-bool FitRing(size_t shared_bytes, int least_depth, DecodeShape* s) {
-  for (int units : {3, 2, 1}) {
-    s->num_units = units;
-    for (int depth : {8, 6, 4, 3, 2}) {
-      s->depth = depth;
-      if (depth >= least_depth && DecodeLayout<kFormat, kTiles>(*s).end <= shared_bytes)
-        return true;
+bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
+  for (int slots : {passes, 1}) {
+    s->input_slots = slots;
+    for (int units : {3, 2, 1}) {
+      s->num_units = units;
+      for (int depth : {8, 6, 4, 3, 2}) {
+        s->depth = depth;
+        if (DecodeLayout<kFormat, kTiles>(*s).end <= size_t(context.shared_bytes)) return true;
+      }
     }
   }
   return false;
-}
-// Chooses what fits into shared memory: into half of it, if that is enough to keep the memory busy,
-// for then the blocks of the next kernel find room beside this one's, and load while it ends.
-// Inputs of all passes stay if they can.
-constexpr size_t kReservedBytes = 1024;  // of each block, by the driver
-template <WeightFormat kFormat, int kTiles>
-bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
-  const size_t all = size_t(context.shared_bytes);
-  const size_t half = (all + kReservedBytes) / 2 - kReservedBytes;
-  s->input_slots = passes;
-  if (kBlocksAtOnce < kTiles >> 1 && FitRing<kFormat, kTiles>(half, 3, s)) return true;
-  if (FitRing<kFormat, kTiles>(all, 2, s)) return true;
-  s->input_slots = 1;
-  return FitRing<kFormat, kTiles>(all, 2, s);
 }
 
 template <WeightFormat kFormat, int kTiles>

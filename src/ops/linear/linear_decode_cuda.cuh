@@ -6,7 +6,7 @@
 // 4 gid .. 4 gid + 3 of the block, which are the A fragments of two MMAs. Column 2 t of B is token
 // t's high plane, column 2 t + 1 the low one, so lane tid gets both dots of token tid for its rows.
 //
-// A block has up to 12 warps that multiply, one that loads for them, and some that write: none of
+// A block has up to 12 warps that multiply, some that load for them, and some that write: none of
 // them waits for all others. What a warp multiplies passes through a ring of its own in shared
 // memory, some groups of both panels a slot, as they are stored; loads run ahead over row blocks
 // and matrices, and begin before the kernel before this one has ended. Sums of segments meet in
@@ -19,22 +19,15 @@ namespace hillstar::cuda {
 
 inline constexpr int kTileTokens = 4;
 inline constexpr int kMostDecodeWarps = 12;  // that multiply
-#ifndef VARIANT
-#define VARIANT 1
-#endif
-inline constexpr bool kTwoBlocks = VARIANT == 1;
-inline constexpr int kWritingWarps = kTwoBlocks ? 1 : 3;
-inline constexpr int kOtherWarps = 1 + kWritingWarps;
+inline constexpr int kLoadingWarps = 2;  // one alone cannot feed slots of two groups
+inline constexpr int kWritingWarps = 2;
+inline constexpr int kOtherWarps = kLoadingWarps + kWritingWarps;
 
 // A slot of a ring.
 template <WeightFormat kFormat, int kTiles>
 struct Stage {
   using T = Tile<kFormat>;
-  static constexpr int kGroups = kTwoBlocks ? (T::kIsW4 ? 2 : 1)
-                                            : (T::kIsW4    ? 4
-                                               : T::kIsW15 ? 1
-                                                           : 2) /
-                                                  (T::kIsW15 ? 1 : kTiles);
+  static constexpr int kGroups = T::kIsW15 ? 1 : (T::kIsW4 ? 4 : 2) / kTiles;
   static constexpr int kPanelBytes = kGroups * T::kBytes;
   static constexpr int kBytes = 2 * kPanelBytes;
 };
@@ -245,6 +238,9 @@ struct DecodeBlock {
         warp(int(threadIdx.x) / kWarpLanes),
         lane(int(threadIdx.x) % kWarpLanes) {}
 
+  __device__ __forceinline__ bool loads() const {
+    return warp >= shape.warps && warp < shape.warps + kLoadingWarps;
+  }
   __device__ __forceinline__ uint8_t* stage(int w, int slot) const {
     return shared + (w * shape.depth + slot) * S::kBytes;
   }
@@ -255,7 +251,8 @@ struct DecodeBlock {
   __device__ __forceinline__ uint64_t* free(int w, int slot) const {
     return full(w + shape.warps, slot);
   }
-  // There is a unit; all its sums are there; it is written.
+  // There is a unit; all its sums are there; it is written, and nobody
+  // loads it any more.
   __device__ __forceinline__ uint64_t* told(int unit) const {
     return barriers() + 2 * shape.warps * shape.depth + unit;
   }
@@ -280,7 +277,7 @@ struct DecodeBlock {
       int arrivals = 1;
       if (i < slots) arrivals = HasBulkCopies() ? 1 : kWarpLanes;
       if (i >= 2 * slots + shape.num_units) arrivals = shape.warps;
-      if (i >= 2 * slots + 2 * shape.num_units) arrivals = kWritingWarps;
+      if (i >= 2 * slots + 2 * shape.num_units) arrivals = kOtherWarps;
       InitBarrier(barriers() + i, arrivals);
     }
     FenceBarriers();
@@ -305,52 +302,58 @@ struct RingPosition {
   }
 };
 
-// The loading warp: lane i loads for warp i, all together where there are no bulk copies.
+// A loading warp. Each loads for every kLoadingWarps-th of the warps that multiply: a lane for one
+// of them, or all lanes together where there are no bulk copies. The first tells of the units.
 template <WeightFormat kFormat, int kTiles>
 class Loader {
  public:
   using T = Tile<kFormat>;
   using S = Stage<kFormat, kTiles>;
 
-  __device__ explicit Loader(const DecodeBlock<kFormat, kTiles>& block) : block_(block) {}
+  __device__ explicit Loader(const DecodeBlock<kFormat, kTiles>& block)
+      : block_(block),
+        first_(block.warp - block.shape.warps),
+        warp_(first_ + block.lane * kLoadingWarps) {}
 
   // Tells of the next unit and loads it. False: there is no other, so far.
   template <typename Runs>
   __device__ __forceinline__ bool LoadUnit(const Runs& runs) {
     if (!SeekUnit(place_, runs)) return false;
-    Unit& unit = Tell();
-    if (block_.lane == 0) {
-      unit.m = runs.At(place_);
-      unit.first_block = place_.at - place_.first;
-      unit.blocks = place_.UnitBlocks(unit.m.at_once);
-      unit.run = 2 * place_.first + place_.phase;
-      Arrive(block_.told(at_.slot));
+    Unit& unit = block_.unit(at_.slot);
+    if (first_ == 0) {
+      WaitForBarrier(block_.written(at_.slot), at_.parity ^ 1);
+      if (block_.lane == 0) {
+        unit.m = runs.At(place_);
+        unit.first_block = place_.at - place_.first;
+        unit.blocks = place_.UnitBlocks(unit.m.at_once);
+        unit.run = 2 * place_.first + place_.phase;
+        Arrive(block_.told(at_.slot));
+      }
+      __syncwarp();
     }
-    __syncwarp();
-    at_.Next(block_.shape.num_units);
+    WaitForBarrier(block_.told(at_.slot), at_.parity);
     place_.at += unit.blocks;
-    for (int pass = 0; pass < unit.m.passes; ++pass) LoadPass(unit, pass);
+    const int passes = unit.m.passes;
+    for (int pass = 0; pass < passes; ++pass) LoadPass(unit, pass);
+    __syncwarp();
+    if (block_.lane == 0) Arrive(block_.written(at_.slot));
+    at_.Next(block_.shape.num_units);
     return true;
   }
   // There is no other.
   __device__ __forceinline__ void End() {
-    Unit& unit = Tell();
+    if (first_ != 0) return;
+    WaitForBarrier(block_.written(at_.slot), at_.parity ^ 1);
     if (block_.lane == 0) {
-      unit.blocks = 0;
+      block_.unit(at_.slot).blocks = 0;
       Arrive(block_.told(at_.slot));
     }
   }
 
  private:
-  // A unit that is free.
-  __device__ __forceinline__ Unit& Tell() {
-    WaitForBarrier(block_.written(at_.slot), at_.parity ^ 1);
-    __syncwarp();
-    return block_.unit(at_.slot);
-  }
   __device__ __forceinline__ void LoadPass(const Unit& unit, int pass) {
     const MatrixWork& m = unit.m;
-    const Quantum q = QuantumOf(m, unit.blocks, block_.shape.warps, block_.lane, pass);
+    const Quantum q = QuantumOf(m, unit.blocks, block_.shape.warps, warp_, pass);
     const int b = unit.first_block + q.block, panel = m.up ? b : 2 * b;
     const uint8_t* from =
         m.w + int64_t(panel) * int64_t(m.panel_stride) + q.segment * (kSegmentGroups * T::kBytes);
@@ -359,24 +362,25 @@ class Loader {
     const bool has_other = m.up || panel + 1 < m.panels();
     int left = q.groups;
     while (__any_sync(kAllLanes, left > 0)) {
-      if (left > 0) WaitForBarrier(block_.free(block_.lane, ring_.slot), ring_.parity ^ 1);
+      if (left > 0) WaitForBarrier(block_.free(warp_, ring_.slot), ring_.parity ^ 1);
       __syncwarp();
       const int bytes = (left < S::kGroups ? left : S::kGroups) * T::kBytes;
       if (HasBulkCopies()) {
         if (left > 0) {
-          uint64_t* full = block_.full(block_.lane, ring_.slot);
-          uint8_t* to = block_.stage(block_.lane, ring_.slot);
+          uint64_t* full = block_.full(warp_, ring_.slot);
+          uint8_t* to = block_.stage(warp_, ring_.slot);
           ArriveExpecting(full, has_other ? 2 * bytes : bytes);
           BulkCopy(to, from, bytes, full);
           if (has_other) BulkCopy(to + S::kPanelBytes, from + other, bytes, full);
         }
       } else {
-        for (int w = 0; w < block_.shape.warps; ++w) {
-          const int slot = __shfl_sync(kAllLanes, ring_.slot, w);
-          const int of_panel = __shfl_sync(kAllLanes, left > 0 ? bytes : 0, w);
-          const bool both = __shfl_sync(kAllLanes, int(has_other), w) != 0;
-          const auto first = uint64_t(__shfl_sync(kAllLanes, int64_t(uintptr_t(from)), w));
-          const int64_t second = __shfl_sync(kAllLanes, other, w);
+        for (int i = 0; first_ + i * kLoadingWarps < block_.shape.warps; ++i) {
+          const int w = first_ + i * kLoadingWarps;
+          const int slot = __shfl_sync(kAllLanes, ring_.slot, i);
+          const int of_panel = __shfl_sync(kAllLanes, left > 0 ? bytes : 0, i);
+          const bool both = __shfl_sync(kAllLanes, int(has_other), i) != 0;
+          const auto first = uint64_t(__shfl_sync(kAllLanes, int64_t(uintptr_t(from)), i));
+          const int64_t second = __shfl_sync(kAllLanes, other, i);
           if (of_panel == 0) continue;
           CopyPanels(w, slot, reinterpret_cast<const uint8_t*>(first), second, of_panel, both);
         }
@@ -398,6 +402,7 @@ class Loader {
   }
 
   const DecodeBlock<kFormat, kTiles>& block_;
+  int first_, warp_;  // that multiplies: of lane 0, of this lane
   Place place_;
   RingPosition at_;    // unit
   RingPosition ring_;  // of this lane's warp
