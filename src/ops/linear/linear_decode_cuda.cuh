@@ -19,7 +19,7 @@ namespace hillstar::cuda {
 
 inline constexpr int kTileTokens = 4;
 inline constexpr int kMostDecodeWarps = 12;  // that multiply
-inline constexpr int kLoadingWarps = 2;  // one alone cannot feed slots of two groups
+inline constexpr int kLoadingWarps = 2;      // one alone cannot feed slots of two groups
 inline constexpr int kWritingWarps = 2;
 inline constexpr int kOtherWarps = kLoadingWarps + kWritingWarps;
 

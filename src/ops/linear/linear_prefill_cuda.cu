@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpLanes;
+constexpr int kMostDepth = 8;  // slots of the ring
 // Floats of a token's row in the staging of a warp's results: 16-byte words of one store meet in no
 // bank.
 constexpr int kStagingRow = kBlockRows + 4;
@@ -30,8 +31,10 @@ struct Shape {
   static constexpr int kWarpsM = kM;
   static constexpr int kBlocksOfWarp = kBlocksOf;
   static constexpr int kColumnTiles = kColumns;
-  // Of a multiprocessor: small tiles share one.
-  static constexpr int kMinBlocks = kBlocksOf * kColumns == 1 ? 2 : 1;
+  // Small tiles have warps that copy for the others. Of large ones all warps copy, for the
+  // registers of others would be missing.
+  static constexpr int kCopyingWarps = kBlocksOf == 1 ? 4 : 0;
+  static constexpr int kAllThreads = kThreads + kCopyingWarps * kWarpLanes;
   static constexpr int kWarpTokens = 8 * kColumnTiles;
   static constexpr int kTokens = kWarps / kWarpsM * kWarpTokens;
   static constexpr int kBlocks = kBlocksOfWarp * kWarpsM;
@@ -65,6 +68,8 @@ template <typename S>
 struct Header {
   alignas(16) uint8_t tile_bytes[sizeof(TileOfWork)];
   int rows[S::kTokens];  // of x, or -1
+  // Of small tiles: a slot has been copied; it has been read.
+  uint64_t full[kMostDepth], free[kMostDepth];
 
   __device__ const TileOfWork& tile() const {
     return *reinterpret_cast<const TileOfWork*>(tile_bytes);
@@ -267,30 +272,128 @@ __device__ __forceinline__ void WriteSums(const TileOfWork& tile, const Sums<S>&
   }
 }
 
-// A tile of work, by a block.
+// Adds a segment's sums, and begins another.
 template <typename S>
-__device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
-  auto& header = *reinterpret_cast<Header<S>*>(DynamicShared());
-  uint8_t* ring = DynamicShared() + kRingAt<S>;
-  if (threadIdx.x == 0) *reinterpret_cast<TileOfWork*>(header.tile_bytes) = given;
-  if (threadIdx.x < S::kTokens) {
-    const int t = given.first_token + int(threadIdx.x);
-    header.rows[threadIdx.x] = t < given.m.num_tokens ? int(given.m.x_row(t)) : -1;
+__device__ __forceinline__ void EndSegment(Sums<S>& total, Sums<S>& segment) {
+#pragma unroll
+  for (int i = 0; i < S::kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
+    float& t = (&total[0][0][0][0])[i];
+    float& s = (&segment[0][0][0][0])[i];
+    t = __fadd_rn(t, s);
+    s = 0;
   }
-  __syncthreads();
-  const TileOfWork& tile = header.tile();
-  const int warp = int(threadIdx.x) / kWarpLanes;
-  const int warp_m = warp % S::kWarpsM, warp_n = warp / S::kWarpsM;
-  const int groups = given.m.groups;
+}
+
+// A thread of the copying warps: where its 16 bytes of the first group are, and where they go.
+template <typename S>
+class Copier {
+ public:
+  __device__ Copier(const Header<S>& header, int thread) {
+    const MatrixWork& m = header.tile().m;
+    const int quarter = thread % 4, plane = thread / 4 % 2;
+    x_to_ = S::kPlanesAt + (plane * S::kTokens + thread / 8) * kGroup +
+            (quarter ^ (thread / 16 & 3)) * 16;
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) {
+      const int row = header.rows[thread / 8 + i * kRowsAtOnce];
+      x_valid_[i] = row >= 0;
+      x_from_[i] =
+          (plane == 0 ? m.x.hi : m.x.lo) + int64_t(row) * (m.groups * kGroup) + quarter * 16;
+    }
+#pragma unroll
+    for (int i = 0; i < kWeights; ++i) {
+      const int at = thread + i * kCopyingThreads, p = at / kChunks, chunk = at % kChunks;
+      const int block = header.tile().first_block + p / 2;
+      const int panel = m.up ? block : 2 * block + p % 2;
+      w_valid_[i] = panel < m.panels();
+      w_from_[i] =
+          (m.up && p % 2 == 1 ? m.up : m.w) + int64_t(panel) * int64_t(m.panel_stride) + chunk * 16;
+      const int swapped = chunk * 16 < S::T::kScaleOffset ? chunk ^ (chunk / 4 & 2) : chunk;
+      w_to_[i] = p < S::kPanels ? p * S::T::kBytes + swapped * 16 : -1;
+    }
+    scale_to_ = thread < 2 * S::kTokens ? S::kScalesAt + thread * 4 : -1;
+    const int row = header.rows[thread % S::kTokens];
+    scale_valid_ = row >= 0;
+    scale_from_ = (thread < S::kTokens ? reinterpret_cast<const uint8_t*>(m.x.scale)
+                                       : reinterpret_cast<const uint8_t*>(m.x.sum)) +
+                  int64_t(row) * m.groups * 4;
+  }
+  __device__ __forceinline__ void Copy(uint8_t* stage, int group) const {
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) {
+      CopyAsync16(stage + x_to_ + i * kRowsAtOnce * kGroup, x_from_[i] + group * kGroup,
+                  x_valid_[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kWeights; ++i) {
+      if (w_to_[i] < 0) continue;
+      CopyAsync16(stage + w_to_[i], w_from_[i] + group * S::T::kBytes, w_valid_[i]);
+    }
+    if (scale_to_ >= 0) CopyAsync4(stage + scale_to_, scale_from_ + group * 4, scale_valid_);
+  }
+
+ private:
+  static constexpr int kCopyingThreads = S::kCopyingWarps * kWarpLanes;
+  static constexpr int kRowsAtOnce = kCopyingThreads / 8;
+  static constexpr int kInputs = S::kTokens / kRowsAtOnce;
+  static constexpr int kChunks = S::T::kBytes / 16;
+  static constexpr int kWeights = (S::kPanels * kChunks + kCopyingThreads - 1) / kCopyingThreads;
+  static_assert(2 * S::kTokens <= kCopyingThreads && kRowsAtOnce % 8 == 0);
+
+  const int8_t* x_from_[kInputs];
+  const uint8_t* w_from_[kWeights];
+  const uint8_t* scale_from_;
+  int x_to_, w_to_[kWeights], scale_to_;
+  bool x_valid_[kInputs], w_valid_[kWeights], scale_valid_;
+};
+
+// The sums of a small tile, by a warp that multiplies; or nothing, by one that copies.
+template <typename S>
+__device__ __forceinline__ void SumSmallTile(Sums<S>& total, Header<S>& header, uint8_t* ring,
+                                             int depth, int warp_m, int warp_n, int columns) {
+  const int warp = int(threadIdx.x) / kWarpLanes, groups = header.tile().m.groups;
+  int slot = 0;
+  uint32_t parity = 0;
+  const auto next = [&] {
+    if (++slot == depth) {
+      slot = 0;
+      parity ^= 1;
+    }
+  };
+  if (warp >= kWarps) {
+    const Copier<S> copier(header, int(threadIdx.x) - kThreads);
+    for (int g = 0; g < groups; ++g, next()) {
+      WaitForBarrier(header.free + slot, parity ^ 1);
+      copier.Copy(ring + slot * S::kStageBytes, g);
+      ArriveAfterCopies(header.full + slot);
+    }
+    return;
+  }
+  Sums<S> segment = {};
+  for (int g = 0; g < groups; ++g, next()) {
+    WaitForBarrier(header.full + slot, parity);
+    const uint8_t* stage = ring + slot * S::kStageBytes;
+    if (columns == S::kColumnTiles) {
+      MultiplyStage<S, true>(segment, stage, warp_m, warp_n, columns);
+    } else if (columns > 0) {
+      MultiplyStage<S, false>(segment, stage, warp_m, warp_n, columns);
+    }
+    __syncwarp();
+    if (threadIdx.x % kWarpLanes == 0) Arrive(header.free + slot);
+    if (g % kSegmentGroups == kSegmentGroups - 1 || g + 1 == groups) EndSegment<S>(total, segment);
+  }
+}
+
+// Likewise of a large tile, where all warps copy.
+template <typename S>
+__device__ __forceinline__ void SumLargeTile(Sums<S>& total, Header<S>& header, uint8_t* ring,
+                                             int depth, int warp_m, int warp_n, int columns) {
+  const int warp = int(threadIdx.x) / kWarpLanes, groups = header.tile().m.groups;
   for (int g = 0; g < depth - 1; ++g) {
     if (g < groups) CopyStage<S>(header, ring + g * S::kStageBytes, g);
     CommitCopies();
   }
-  // Column tiles that have tokens, if this warp has rows.
-  const int tokens = tile.m.num_tokens - tile.first_token - warp_n * S::kWarpTokens;
-  const bool has_rows = tile.first_block + warp_m * S::kBlocksOfWarp < tile.m.blocks();
-  const int columns = !has_rows || tokens <= 0 ? 0 : (min(tokens, S::kWarpTokens) + 7) / 8;
-  Sums<S> total = {}, segment = {};
+  Sums<S> segment = {};
   int slot = 0;
   for (int g = 0; g < groups; ++g) {
     if (depth == 4) {
@@ -315,23 +418,50 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
     }
     if (ahead < groups && !copies_first) CopyStage<S>(header, to, ahead);
     CommitCopies();
-    if (g % kSegmentGroups != kSegmentGroups - 1 && g + 1 != groups) continue;
-#pragma unroll
-    for (int i = 0; i < S::kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
-      float& t = (&total[0][0][0][0])[i];
-      float& s = (&segment[0][0][0][0])[i];
-      t = __fadd_rn(t, s);
-      s = 0;
-    }
+    if (g % kSegmentGroups == kSegmentGroups - 1 || g + 1 == groups) EndSegment<S>(total, segment);
   }
   WaitForCopies<0>();
+}
+
+// A tile of work, by a block.
+template <typename S>
+__device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
+  auto& header = *reinterpret_cast<Header<S>*>(DynamicShared());
+  uint8_t* ring = DynamicShared() + kRingAt<S>;
+  if (threadIdx.x == 0) {
+    *reinterpret_cast<TileOfWork*>(header.tile_bytes) = given;
+    for (int i = 0; S::kCopyingWarps > 0 && i < depth; ++i) {
+      InitBarrier(header.full + i, S::kCopyingWarps * kWarpLanes);
+      InitBarrier(header.free + i, kWarps);
+    }
+    FenceBarriers();
+  }
+  if (threadIdx.x < S::kTokens) {
+    const int t = given.first_token + int(threadIdx.x);
+    header.rows[threadIdx.x] = t < given.m.num_tokens ? int(given.m.x_row(t)) : -1;
+  }
   __syncthreads();
+  const TileOfWork& tile = header.tile();
+  const int warp = int(threadIdx.x) / kWarpLanes;
+  const int warp_m = warp % S::kWarpsM, warp_n = warp / S::kWarpsM;
+  // Column tiles that have tokens, if this warp has rows.
+  const int tokens = tile.m.num_tokens - tile.first_token - warp_n * S::kWarpTokens;
+  const bool has_rows = tile.first_block + warp_m * S::kBlocksOfWarp < tile.m.blocks();
+  const int columns = !has_rows || tokens <= 0 ? 0 : (min(tokens, S::kWarpTokens) + 7) / 8;
+  Sums<S> total = {};
+  if constexpr (S::kCopyingWarps > 0) {
+    SumSmallTile<S>(total, header, ring, depth, warp_m, warp_n, columns);
+  } else {
+    SumLargeTile<S>(total, header, ring, depth, warp_m, warp_n, columns);
+  }
+  __syncthreads();
+  if (warp >= kWarps) return;
   float* staging = reinterpret_cast<float*>(ring) + warp * S::kWarpTokens * kStagingRow;
   WriteSums<S>(tile, total, warp_m, warp_n, staging);
 }
 
 template <typename S>
-__global__ void __launch_bounds__(kThreads, S::kMinBlocks)
+__global__ void __launch_bounds__(S::kAllThreads, 1)
     PrefillLinearKernel(const __grid_constant__ WorkList list, int depth) {
   WaitForPrevious();
   LetNextBegin();
@@ -349,7 +479,7 @@ __global__ void __launch_bounds__(kThreads, S::kMinBlocks)
 }
 
 template <typename S>
-__global__ void __launch_bounds__(kThreads, S::kMinBlocks)
+__global__ void __launch_bounds__(S::kAllThreads, 1)
     PrefillExpertsKernel(const __grid_constant__ ExpertWork work,
                          const __grid_constant__ MatrixWork beside, int most_entries, int depth) {
   __shared__ ExpertEntry entry;
@@ -385,7 +515,8 @@ size_t SharedBytes(int depth) {
 // Slots of the ring that fit.
 template <typename S>
 int Depth(const KernelContext& context) {
-  for (int depth : {4, 3, 2}) {
+  for (int depth : {kMostDepth, 6, 4, 3, 2}) {
+    if (depth > 4 && S::kCopyingWarps == 0) continue;
     if (SharedBytes<S>(depth) + kStaticBytes <= size_t(context.shared_bytes)) return depth;
   }
   CHECK(!"a stage of the prefill kernel does not fit into shared memory");
@@ -401,7 +532,7 @@ void LaunchLinear(const KernelContext& context, const WorkList& list) {
   }
   const int depth = Depth<S>(context);
   Launch("linear of many tokens", PrefillLinearKernel<S>,
-         {dim3(unsigned(tiles)), dim3(kThreads), SharedBytes<S>(depth)}, context.stream, list,
+         {dim3(unsigned(tiles)), dim3(S::kAllThreads), SharedBytes<S>(depth)}, context.stream, list,
          depth);
 }
 
@@ -412,7 +543,7 @@ void LaunchExperts(const KernelContext& context, const ExpertWork& work, const M
                     RowTiles(shared, S::kBlocks) * TokenTiles(shared, S::kTokens);
   const int depth = Depth<S>(context);
   Launch("experts of many tokens", PrefillExpertsKernel<S>,
-         {dim3(unsigned(tiles)), dim3(kThreads), SharedBytes<S>(depth)}, context.stream, work,
+         {dim3(unsigned(tiles)), dim3(S::kAllThreads), SharedBytes<S>(depth)}, context.stream, work,
          shared, entries, depth);
 }
 
