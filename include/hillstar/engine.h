@@ -144,6 +144,9 @@ struct StepResult {
   std::optional<Error> error;     // as Append's; the sequence holds what it had before
 };
 
+// Called with the tokens that a decode step found, one for each sequence. False ends the decoding.
+using NextTokensFn = std::function<bool(std::span<const int32_t> ids)>;
+
 // Pages of 64 tokens.
 struct KvUse {
   int64_t total_pages = 0;
@@ -165,6 +168,13 @@ class Engine {
   // only. REQUIRES: different sequences, at most max_step_tokens() in all, at most
   // EngineOptions::max_sequences parts; results.size() == parts.size().
   virtual void Step(std::span<const StepPart> parts, std::span<StepResult> results) = 0;
+  // Decodes greedily: appends next[i] to sequences[i], finds the likeliest token behind it (ties go
+  // to the lower id) and tells it, appends that, and so on until on_next returns false: what it was
+  // told last is not appended. A GPU computes the next step while the host is still busy with the
+  // last. Errors: as Append's, of the first sequence that has one; all then hold what was appended
+  // before that step. REQUIRES as Step.
+  virtual void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
+                              const NextTokensFn& on_next) = 0;
   virtual int64_t max_step_tokens() const = 0;
   virtual int64_t max_sequences() const = 0;
   virtual KvUse kv_use() const = 0;

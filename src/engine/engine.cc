@@ -78,6 +78,11 @@ class LocalEngine : public Engine {
     CHECK(int64_t(parts.size()) <= s_.sizes.max_sequences);
     EngineSequence::Step(s_, parts, results);
   }
+  void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
+                      const NextTokensFn& on_next) override {
+    CHECK(int64_t(sequences.size()) <= s_.sizes.max_sequences && !sequences.empty());
+    EngineSequence::DecodeGreedily(s_, sequences, next, on_next);
+  }
   int64_t max_step_tokens() const override { return s_.sizes.step_tokens; }
   int64_t max_sequences() const override { return s_.sizes.max_sequences; }
   KvUse kv_use() const override {

@@ -31,8 +31,12 @@ class EngineSequence : public Sequence {
   // See Engine::Step.
   static void Step(EngineState& state, std::span<const StepPart> parts,
                    std::span<StepResult> results);
+  // See Engine::DecodeGreedily.
+  static void DecodeGreedily(EngineState& state, std::span<Sequence* const> sequences,
+                             std::span<const int32_t> next, const NextTokensFn& on_next);
 
  private:
+  class GreedyDecode;
   void RestorePages(const ReadPageFn& read);
   class SharedStep;
 

@@ -158,6 +158,7 @@ StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
   page_ids_.clear();
   for (int64_t t = 0; t < input.num_tokens; ++t) page_ids_.push_back(input.pages[t].ids);
   first_row_ = 0;
+  if (any_bad_.exchange(false)) std::ranges::fill(bad_, false);
   StepTokens step;
   step.num_tokens = input.num_tokens;
   step.ids = input.ids;
@@ -167,6 +168,20 @@ StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
   step.latent_memory = input.memory.latents;
   step.index_memory = input.memory.index_keys;
   return step;
+}
+
+// Here the host is asked for each next token: it is nearer than anything else.
+StepTokens CpuOps::NextStep(const StepInput&) {
+  CHECK(!is_host());
+  return {};
+}
+void CpuOps::FeedLikeliest(const StepTokens&, int64_t, int64_t, const float*, int64_t) {
+  CHECK(!is_host());
+}
+void CpuOps::AskLikeliest() { CHECK(!is_host()); }
+Ops::Likeliest CpuOps::TakeLikeliest() {
+  CHECK(!is_host());
+  return {};
 }
 
 StepTokens CpuOps::DropRowsBefore(const StepTokens& step, int64_t first) {

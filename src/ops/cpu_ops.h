@@ -33,6 +33,7 @@ class CpuOps : public Ops {
   void Read(void* to, const void* from, size_t num_bytes) override { Write(to, from, num_bytes); }
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
+  StepTokens NextStep(const StepInput& input) override;
   StepTokens DropRowsBefore(const StepTokens& step, int64_t first) override;
   void RunStep(const StepTokens&, bool, int, const std::function<void()>& launch) override {
     launch();
@@ -82,6 +83,10 @@ class CpuOps : public Ops {
                    const ActivationPlanes& hidden, const ActivationPlanes& shared,
                    int64_t num_tokens, float* rows, float* out) override;
   void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) override;
+  void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                     int64_t n) override;
+  void AskLikeliest() override;
+  Likeliest TakeLikeliest() override;
   std::vector<BadToken> TakeBadTokens() override;
 
  private:

@@ -14,6 +14,10 @@ constexpr int64_t kMaxCapturedTokens = 512;
 // Shapes of contexts begin here and double.
 constexpr int64_t kLeastPositions = 2048;
 
+// Tokens of a step whose likeliest successors are asked for, and questions at once.
+constexpr int64_t kMaxAnswers = 512;
+constexpr size_t kQuestions = 4;
+
 // BadTokens::code of a layer: the head is layer -1.
 int32_t CodeOf(int64_t layer) { return int32_t(layer + 2); }
 
@@ -26,6 +30,14 @@ CudaOps::CudaOps(CudaMemory& memory, const cudaDeviceProp& device, bool eager)
   context_.shared_bytes = int(device.sharedMemPerBlockOptin);
 }
 
+CudaOps::~CudaOps() {
+  for (const Answer& answer : answers_) {
+    cudaEventSynchronize(answer.done);
+    cudaEventDestroy(answer.done);
+    cudaFreeHost(answer.values);
+  }
+}
+
 size_t CudaOps::ScratchBytes(const Limits& limits) {
   const size_t attend =
       AttendScratchBytes(limits.max_tokens, limits.max_keys, limits.num_heads, limits.row);
@@ -36,13 +48,22 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits);
+         StepTables::Bytes(limits) + ArgmaxScratchBytes(kMaxAnswers) +
+         kMaxAnswers * sizeof(int32_t);
 }
 
 void CudaOps::Prepare(const Limits& limits) {
   limits_ = limits;
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
+  likeliest_ = memory_.Alloc(MemoryTag::kWorkspace, kMaxAnswers * sizeof(int32_t));
+  argmax_ = memory_.Alloc(MemoryTag::kWorkspace, ArgmaxScratchBytes(kMaxAnswers));
+  while (answers_.size() < kQuestions) {
+    Answer& answer = answers_.emplace_back();
+    Check(cudaHostAlloc(&answer.values, 2 * kMaxAnswers * sizeof(int32_t), cudaHostAllocDefault),
+          "taking pinned memory");
+    Check(cudaEventCreateWithFlags(&answer.done, cudaEventDisableTiming), "making an event");
+  }
   tables_.emplace(memory_, limits);
   graphs_.emplace(memory_.stream());
 }
@@ -76,7 +97,16 @@ StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
   first_row_ = 0;
   Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
         "beginning a step");
-  StepTokens step = tables_->Send(input, num_tokens);
+  shaped_for_ = num_tokens;
+  return Shaped(tables_->Send(input, num_tokens));
+}
+
+StepTokens CudaOps::NextStep(const StepInput& input) {
+  CHECK(input.num_tokens == num_tokens_);
+  return Shaped(tables_->SendNext(input, shaped_for_));
+}
+
+StepTokens CudaOps::Shaped(StepTokens step) const {
   const auto positions = int64_t(std::bit_ceil(uint64_t(step.max_positions)));
   step.max_positions = std::min(std::max(positions, kLeastPositions), limits_.max_context);
   return step;
@@ -97,14 +127,59 @@ void CudaOps::EnterLayer(int64_t layer, int64_t first) {
   context_.bad = {reinterpret_cast<int32_t*>(bad_.data()) + first_row_ + first, CodeOf(layer)};
 }
 
-std::vector<BadToken> CudaOps::TakeBadTokens() {
-  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
-  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
+namespace {
+
+std::vector<BadToken> BadTokensOf(std::span<const int32_t> codes) {
   std::vector<BadToken> tokens;
   for (size_t t = 0; t < codes.size(); ++t) {
     if (codes[t] != 0) tokens.push_back({int64_t(t), int64_t(codes[t]) - CodeOf(0)});
   }
   return tokens;
+}
+
+}  // namespace
+
+std::vector<BadToken> CudaOps::TakeBadTokens() {
+  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
+  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
+  return BadTokensOf(codes);
+}
+
+void CudaOps::FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
+                            const float* logits, int64_t n) {
+  CHECK(first + rows <= std::min(step.num_tokens, kMaxAnswers));
+  ArgmaxTask task;
+  task.logits = logits;
+  task.rows = rows;
+  task.n = n;
+  task.ids = reinterpret_cast<int32_t*>(likeliest_.data()) + first;
+  // The tables are this object's own.
+  task.next_ids = const_cast<int32_t*>(step.ids) + first;
+  task.next_positions = const_cast<int64_t*>(step.positions) + first;
+  task.scratch = argmax_.data();
+  Argmax(context_, task);
+}
+
+void CudaOps::AskLikeliest() {
+  CHECK(num_asked_ - num_taken_ < kQuestions);
+  Answer& answer = answers_[num_asked_++ % kQuestions];
+  answer.num_tokens = num_tokens_;
+  const size_t num_bytes = size_t(num_tokens_) * sizeof(int32_t);
+  const auto copy = [&](int32_t* to, const DeviceBuffer& from) {
+    Check(cudaMemcpyAsync(to, from.data(), num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
+          "copying tokens from the GPU");
+  };
+  copy(answer.values, likeliest_);
+  copy(answer.values + num_tokens_, bad_);
+  Check(cudaEventRecord(answer.done, memory_.stream()), "recording an event");
+}
+
+Ops::Likeliest CudaOps::TakeLikeliest() {
+  CHECK(num_taken_ < num_asked_);
+  const Answer& answer = answers_[num_taken_++ % kQuestions];
+  Check(cudaEventSynchronize(answer.done), "waiting for a step");
+  const int32_t* codes = answer.values + answer.num_tokens;
+  return {{answer.values, codes}, BadTokensOf({codes, size_t(answer.num_tokens)})};
 }
 
 void CudaOps::Embed(const WeightView& table, const StepTokens& step, float* x) {

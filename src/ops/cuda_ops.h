@@ -18,6 +18,7 @@ class CudaOps : public Ops {
  public:
   // `memory` outlives the object. `eager`: nothing is captured.
   CudaOps(CudaMemory& memory, const cudaDeviceProp& device, bool eager);
+  ~CudaOps() override;
 
   void Prepare(const Limits& limits) override;
   std::string_view name() const override { return "cuda"; }
@@ -27,11 +28,16 @@ class CudaOps : public Ops {
   void Read(void* to, const void* from, size_t num_bytes) override;
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
+  StepTokens NextStep(const StepInput& input) override;
   StepTokens DropRowsBefore(const StepTokens& step, int64_t first) override;
   void RunStep(const StepTokens& step, bool is_repeated, int part,
                const std::function<void()>& launch) override;
   void EnterLayer(int64_t layer, int64_t first) override;
   std::vector<BadToken> TakeBadTokens() override;
+  void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                     int64_t n) override;
+  void AskLikeliest() override;
+  Likeliest TakeLikeliest() override;
 
   void Embed(const WeightView& table, const StepTokens& step, float* x) override;
   void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) override;
@@ -79,6 +85,7 @@ class CudaOps : public Ops {
 
  private:
   static size_t ScratchBytes(const Limits& limits);
+  StepTokens Shaped(StepTokens step) const;
   // Tokens that a step of num_tokens is shaped for, so that few shapes come.
   int64_t ShapedFor(int64_t num_tokens) const;
 
@@ -91,8 +98,19 @@ class CudaOps : public Ops {
   DeviceBuffer bad_;      // int32 [max_tokens]
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
+  // Where the chosen ids of steps come to the host, with the codes of bad tokens behind them.
+  struct Answer {
+    int32_t* values = nullptr;  // pinned, [2 * kMaxAnswers]
+    cudaEvent_t done = nullptr;
+    int64_t num_tokens = 0;
+  };
+  std::vector<Answer> answers_;
+  uint64_t num_asked_ = 0, num_taken_ = 0;
+  DeviceBuffer likeliest_;  // int32 [kMaxAnswers]
+  DeviceBuffer argmax_;     // scratch
   int64_t num_tokens_ = 0;  // of the step
-  int64_t first_row_ = 0;   // of the step that rows are counted from
+  int64_t shaped_for_ = 0;
+  int64_t first_row_ = 0;  // of the step that rows are counted from
 };
 
 }  // namespace hillstar::cuda

@@ -161,13 +161,13 @@ class Ops : public WorkspaceMemory {
   // What the operations will be asked for; takes all memory that they need meanwhile, so that none
   // of them allocates or fails. Must come first. Errors: kBudget.
   struct Limits {
-    int64_t max_row = 0;      // floats of any row that an operation reads or writes
-    int64_t max_tokens = 0;   // of a step
+    int64_t max_row = 0;        // floats of any row that an operation reads or writes
+    int64_t max_tokens = 0;     // of a step
     int64_t max_sequences = 1;  // of a step
     int64_t max_context = 0;    // positions of a sequence
     int64_t max_pages = 0;      // of all sequences
-    int64_t max_keys = 0;     // that a token attends to
-    bool selects = false;     // Select may be asked for contexts beyond its max_keys
+    int64_t max_keys = 0;       // that a token attends to
+    bool selects = false;       // Select may be asked for contexts beyond its max_keys
     int64_t num_heads = 0;
     KvRowLayout row;
   };
@@ -180,6 +180,9 @@ class Ops : public WorkspaceMemory {
   // Begins a step. May round its number of tokens up, to at most max_tokens, where `is_repeated`:
   // where RunStep may replay it.
   virtual StepTokens BeginStep(const StepInput& input, bool is_repeated) = 0;
+  // Begins the step after one whose tokens FeedLikeliest chose: the same sequences, each a position
+  // further, with ids that only the backend knows. REQUIRES !is_host().
+  virtual StepTokens NextStep(const StepInput& input) = 0;
   // The tokens before row `first` have done their part: row 0 of what follows is the step's row
   // `first`. The step was not rounded up.
   virtual StepTokens DropRowsBefore(const StepTokens& step, int64_t first) = 0;
@@ -281,6 +284,20 @@ class Ops : public WorkspaceMemory {
     const float* shared;  // [T, n], or null
   };
   virtual void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) = 0;
+
+  // Of each row the index of the largest logit (f32 [rows, n] of the step's rows from `first` on),
+  // the lowest of equals: the ids of the step that NextStep may begin. A row with NaN or +infinity
+  // is a bad token. REQUIRES !is_host().
+  virtual void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
+                             const float* logits, int64_t n) = 0;
+  // Asks for the ids that FeedLikeliest chose; TakeLikeliest waits for them and for nothing that
+  // was asked for later. Of a few questions at once, in their order.
+  virtual void AskLikeliest() = 0;
+  struct Likeliest {
+    std::vector<int32_t> ids;  // of the step's tokens
+    std::vector<BadToken> bad;
+  };
+  virtual Likeliest TakeLikeliest() = 0;
 
   // To the host; waits for what was asked for.
   virtual void Read(void* to, const void* from, size_t num_bytes) = 0;
