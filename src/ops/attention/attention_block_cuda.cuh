@@ -303,6 +303,7 @@ struct AttendBlock {
   __device__ __forceinline__ void Scores(int chunk, int n) const {
     const int tile = warp % kTiles, first_key = warp / kTiles * 8 * kTiles;
     if (first_key >= n) return;
+    __syncwarp();  // lanes come from loops of their own
     const uint8_t* query = queries + tile * kTileHeads * layout.query_pitch;
     const uint8_t* keys = row(chunk, first_key);
     int latents[kTiles][4], ropes[kTiles][4];

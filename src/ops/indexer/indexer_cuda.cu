@@ -172,6 +172,7 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
   for (int unit = warp; unit < kKeysPerBlock / kUnitKeys; unit += kScoreWarps) {
     const int64_t key = first_key + unit * kUnitKeys;
     if (key >= num_keys) break;
+    __syncwarp();  // counting parts lanes
     // A unit lies in one page.
     const uint8_t* panel = pages.panel(a.task.layout, key) + g / 4 * a.task.layout.panel_bytes();
     const float4 by_key =
@@ -264,15 +265,17 @@ void Select(const KernelContext& context, const SelectTask& task) {
   a.dim = int(task.layout.dim);
   a.padded_dim = int(RoundUp(task.layout.dim, kStepDims));
   const int64_t row_bytes = a.rows.pitch * int64_t(sizeof(float));
+  const int64_t all_rows = task.num_tokens * row_bytes, bytes = int64_t(task.scratch_bytes);
+  const bool are_shared =
+      task.num_tokens <= kFewRows && task.max_positions >= kLongRow &&
+      bytes >= all_rows + task.num_tokens * SharedRows::BytesOfRow(a.rows.pitch);
   SharedRows shared;
-  const bool are_shared = AreShared(task.num_tokens, task.max_positions);
   if (are_shared) {
-    shared =
-        SharedRows::In(task.scratch + task.num_tokens * row_bytes, a.rows.pitch, task.num_tokens);
+    shared = SharedRows::In(task.scratch + all_rows, a.rows.pitch, task.num_tokens);
     a.bins = shared.bins;
     ClearBins(context, shared, task.num_tokens);
   }
-  const int64_t at_once = std::max<int64_t>(1, kMaxScoreBytes / row_bytes);
+  const int64_t at_once = std::max<int64_t>(1, bytes / row_bytes);
   for (int64_t first = 0; first < task.num_tokens; first += at_once) {
     const int64_t count = std::min(at_once, task.num_tokens - first);
     a.first_token = first;
