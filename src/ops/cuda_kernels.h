@@ -183,8 +183,11 @@ struct SelectTask {
   IndexKeyLayout layout;
   StepPages pages;
   Selection selection;
-  uint8_t* scratch = nullptr;  // SelectScratchBytes
+  uint8_t* scratch = nullptr;
+  size_t scratch_bytes = 0;  // at least those of one token
 };
+// Bytes of scratch with which tasks of at most these sizes are as fast as they can be; with less,
+// tokens go in rounds.
 size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions);
 void Select(const KernelContext& context, const SelectTask& task);
 // Ops::ListAll.

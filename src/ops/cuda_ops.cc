@@ -91,8 +91,8 @@ int64_t CudaOps::ShapedFor(int64_t num_tokens) const {
 }
 
 StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
-  const bool is_captured = is_repeated && !eager_ && input.num_tokens <= kMaxCapturedTokens;
-  const int64_t num_tokens = is_captured ? ShapedFor(input.num_tokens) : input.num_tokens;
+  is_captured_ = is_repeated && !eager_ && input.num_tokens <= kMaxCapturedTokens;
+  const int64_t num_tokens = is_captured_ ? ShapedFor(input.num_tokens) : input.num_tokens;
   num_tokens_ = input.num_tokens;
   first_row_ = 0;
   Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
@@ -107,6 +107,7 @@ StepTokens CudaOps::NextStep(const StepInput& input) {
 }
 
 StepTokens CudaOps::Shaped(StepTokens step) const {
+  if (!is_captured_) return step;
   const auto positions = int64_t(std::bit_ceil(uint64_t(step.max_positions)));
   step.max_positions = std::min(std::max(positions, kLeastPositions), limits_.max_context);
   return step;
@@ -119,7 +120,7 @@ StepTokens CudaOps::DropRowsBefore(const StepTokens& step, int64_t first) {
 
 void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
                       const std::function<void()>& launch) {
-  if (!is_repeated || eager_ || num_tokens_ > kMaxCapturedTokens) return launch();
+  if (!is_repeated || !is_captured_) return launch();
   graphs_->Run({step.num_tokens, step.max_positions, part}, launch);
 }
 
@@ -261,8 +262,19 @@ void CudaOps::MakeIndexQueries(const StepTokens& step, const float* q, const flo
 
 void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
                      const IndexKeyLayout& layout, StepPages pages, const Selection& selection) {
-  cuda::Select(context_, {step.num_tokens, step.live, step.positions, step.max_positions, queries,
-                          num_heads, layout, pages, selection, scratch_.data()});
+  SelectTask task;
+  task.num_tokens = step.num_tokens;
+  task.live = step.live;
+  task.positions = step.positions;
+  task.max_positions = step.max_positions;
+  task.queries = queries;
+  task.num_heads = num_heads;
+  task.layout = layout;
+  task.pages = pages;
+  task.selection = selection;
+  task.scratch = scratch_.data();
+  task.scratch_bytes = scratch_.size();
+  cuda::Select(context_, task);
 }
 
 void CudaOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
@@ -281,6 +293,7 @@ void CudaOps::Attend(const StepTokens& step, const AttentionQueries& queries, in
   task.selection = selection;
   task.out = out;
   task.scratch = scratch_.data();
+  task.scratch_bytes = scratch_.size();
   cuda::Attend(context_, task);
 }
 

@@ -110,6 +110,7 @@ class CudaOps : public Ops {
   DeviceBuffer argmax_;     // scratch
   int64_t num_tokens_ = 0;  // of the step
   int64_t shaped_for_ = 0;
+  bool is_captured_ = false;
   int64_t first_row_ = 0;  // of the step that rows are counted from
 };
 

@@ -261,10 +261,9 @@ struct AttendBlock {
     query += (lane % 16) * layout.query_pitch + lane / 16 * 16;
     keys += (lane % 8) * layout.row_pitch + lane / 8 * 16;
     const int low_query = kHeads * layout.query_pitch;
-    int high[kNum][4] = {};
-    for (int i = 0; i < kNum; ++i) {
-      for (int c = 0; c < 4; ++c) sum[i][c] = 0;
-    }
+    // Products of one key tile would wait for each other: two sums each, then.
+    constexpr int kSums = kNum == 1 ? 2 : 1;
+    int high[kSums][kNum][4] = {}, cross[kSums][kNum][4] = {};
 #pragma unroll 1
     for (int d = 0; d < padded; d += 64) {
       uint32_t a[2][2][4];  // [half of 32][plane]
@@ -277,20 +276,25 @@ struct AttendBlock {
         uint32_t b[4];
         LoadMatrices(b, keys + i * 8 * layout.row_pitch + d);
         for (int half = 0; half < 2; ++half) {
-          MmaSignedSigned(high[i], a[half][0], b[2 * half], b[2 * half + 1]);
-          MmaSignedSigned(sum[i], a[half][1], b[2 * half], b[2 * half + 1]);
+          const int s = half % kSums;
+          MmaSignedSigned(high[s][i], a[half][0], b[2 * half], b[2 * half + 1]);
+          MmaSignedSigned(cross[s][i], a[half][1], b[2 * half], b[2 * half + 1]);
         }
         if constexpr (kTwoPlanes) {
           LoadMatrices(b, keys + i * 8 * layout.row_pitch + padded + d);
           for (int half = 0; half < 2; ++half) {
-            MmaSignedSigned(sum[i], a[half][0], b[2 * half], b[2 * half + 1]);
+            MmaSignedSigned(cross[half % kSums][i], a[half][0], b[2 * half], b[2 * half + 1]);
           }
         }
       }
     }
     for (int i = 0; i < kNum; ++i) {
       for (int c = 0; c < 4; ++c) {
-        sum[i][c] = int(uint32_t(high[i][c]) * 256u + uint32_t(sum[i][c]));
+        uint32_t all = 0;
+        for (int s = 0; s < kSums; ++s) {
+          all += uint32_t(high[s][i][c]) * 256u + uint32_t(cross[s][i][c]);
+        }
+        sum[i][c] = int(all);
       }
     }
   }
@@ -299,6 +303,7 @@ struct AttendBlock {
   __device__ __forceinline__ void Scores(int chunk, int n) const {
     const int tile = warp % kTiles, first_key = warp / kTiles * 8 * kTiles;
     if (first_key >= n) return;
+    __syncwarp();  // lanes come from loops of their own
     const uint8_t* query = queries + tile * kTileHeads * layout.query_pitch;
     const uint8_t* keys = row(chunk, first_key);
     int latents[kTiles][4], ropes[kTiles][4];
@@ -409,12 +414,14 @@ struct AttendBlock {
   // Bytes of 32 latents from `from` on of 64 keys, as MmaSignedSigned's b: [32 keys][n][2].
   __device__ __forceinline__ void LoadValues(const uint8_t* from, uint32_t (&b)[2][4][2]) const {
     from += 2 * t * layout.row_pitch + 4 * g;
+    int pitch = layout.row_pitch;
+    Forget(pitch);  // else sixteen multiples of it are kept
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t w[4];
       for (int r = 0; r < 4; ++r) {
         const int key = 16 * i + r / 2 + r % 2 * 8;
-        w[r] = *reinterpret_cast<const uint32_t*>(from + key * layout.row_pitch);
+        w[r] = *reinterpret_cast<const uint32_t*>(from + key * pitch);
       }
       Transpose4x4(w);
       for (int n = 0; n < 4; ++n) b[i / 2][n][i % 2] = w[n];

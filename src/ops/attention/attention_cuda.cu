@@ -128,6 +128,7 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
   __shared__ SplitList list;
   WaitForPrevious();
   list.Make(arguments.task, arguments.partials.capacity);
+  LetNextBegin();  // all blocks are on the GPU: nobody takes another's place
   AttendBlock<kTiles, kLow, kCodes> block(arguments.task, arguments.layout);
   const int num_items = list.NumSplitsInAll() * arguments.num_head_groups;
   for (int item = int(blockIdx.x); item < num_items; item += int(gridDim.x)) {
@@ -143,7 +144,6 @@ __global__ void __launch_bounds__(kAttendThreads, 1)
       block.Finish(values, block.head(kSum), arguments.bad, arguments.code);
     }
   }
-  LetNextBegin();
 }
 
 // Merges the partial results of one head and 64 latents a warp.

@@ -106,8 +106,8 @@ __device__ __forceinline__ float HalfBitsToFloat(uint16_t bits) {
   return v;
 }
 
-// From here on the compiler takes x for unknown: what follows from it is computed where it is needed,
-// and does not keep registers through a loop.
+// From here on the compiler takes x for unknown: what follows from it is computed where it is
+// needed, and does not keep registers through a loop.
 __device__ __forceinline__ void Forget(int& x) { asm volatile("" : "+r"(x)); }
 
 // Round to the nearest integer, ties to even.
