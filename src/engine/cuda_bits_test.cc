@@ -284,6 +284,62 @@ TEST_F(CudaBits, WhatIsNotFiniteEndsItsSequenceAlone) {
   ExpectSame(logits[0], logits[1], "the other sequence");
 }
 
+// Steps that run ahead of the host find the tokens that steps one by one find, and leave the
+// sequences as those do.
+std::vector<Logits> GreedyDecoding(Engine& engine) {
+  std::vector<Logits> results;
+  for (const size_t count : {1, 3, 6}) {
+    std::vector<std::unique_ptr<Sequence>> owners;
+    std::vector<Sequence*> sequences;
+    std::vector<int32_t> next;
+    for (size_t i = 0; i < count; ++i) {
+      owners.push_back(engine.NewSequence());
+      owners.back()->Append(ScriptTokens(int64_t(i), int64_t(50 + 9 * i)), LogitsMode::kNone);
+      sequences.push_back(owners.back().get());
+      next.push_back(int32_t(7 * i + 1));
+    }
+    Logits tokens;
+    int64_t steps = 0;
+    engine.DecodeGreedily(sequences, next, [&](std::span<const int32_t> ids) {
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      return ++steps < 20;
+    });
+    results.push_back(tokens);
+    for (Sequence* s : sequences) {
+      results.emplace_back(s->ids().begin(), s->ids().end());
+      const auto logits = s->Append(ScriptTokens(4, 2), LogitsMode::kLast);
+      results.emplace_back(logits.begin(), logits.end());
+    }
+  }
+  return results;
+}
+
+TEST_F(CudaBits, GreedyDecodingRunsAhead) {
+  ExpectSameScript(OnCpu(Tiny()), GreedyDecoding, "greedy");
+}
+
+TEST_F(CudaBits, GreedyDecodingEndsWhereTheContextDoes) {
+  for (const int i : {0, 1}) {
+    const auto engine = Engine::Open(i == 0 ? OnCpu(Tiny()) : OnGpu(OnCpu(Tiny())));
+    const auto sequence = engine->NewSequence();
+    sequence->Append(Tokens(2, 505), LogitsMode::kNone);
+    Sequence* const sequences[] = {sequence.get()};
+    const int32_t next = 3;
+    int64_t steps = 0;
+    try {
+      engine->DecodeGreedily(sequences, {&next, 1}, [&](std::span<const int32_t>) {
+        ++steps;
+        return true;
+      });
+      ADD_FAILURE() << "the context has 512 tokens";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBudget) << error.what();
+    }
+    EXPECT_EQ(steps, 7);
+    EXPECT_EQ(sequence->num_tokens(), 512);
+  }
+}
+
 TEST_F(CudaBits, GraphsAreUsedAgain) {
   const auto engine = Engine::Open(OnGpu(OnCpu(Tiny())));
   const auto sequence = engine->NewSequence();

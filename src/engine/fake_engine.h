@@ -209,6 +209,17 @@ class FakeEngine : public Engine {
       }
     }
   }
+  void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
+                      const NextTokensFn& on_next) override {
+    std::vector<int32_t> ids(next.begin(), next.end());
+    do {
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const auto one = std::span(ids).subspan(i, 1);
+        const auto logits = sequences[i]->Append(one, LogitsMode::kLast);
+        ids[i] = int32_t(std::ranges::max_element(logits) - logits.begin());
+      }
+    } while (on_next(ids));
+  }
   int64_t max_step_tokens() const override { return 512; }
   int64_t max_sequences() const override { return 512; }
   KvUse kv_use() const override { return {}; }

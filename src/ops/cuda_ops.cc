@@ -179,8 +179,9 @@ Ops::Likeliest CudaOps::TakeLikeliest() {
   CHECK(num_taken_ < num_asked_);
   const Answer& answer = answers_[num_taken_++ % kQuestions];
   Check(cudaEventSynchronize(answer.done), "waiting for a step");
-  const int32_t* codes = answer.values + answer.num_tokens;
-  return {{answer.values, codes}, BadTokensOf({codes, size_t(answer.num_tokens)})};
+  const auto n = size_t(answer.num_tokens);
+  return {std::vector<int32_t>(answer.values, answer.values + n),
+          BadTokensOf({answer.values + n, n})};
 }
 
 void CudaOps::Embed(const WeightView& table, const StepTokens& step, float* x) {

@@ -101,6 +101,8 @@ void StartThreads(dim3 size, const std::function<void()>& thread) {
   for (size_t i = 0; i < count; ++i) {
     Thread& t = *block.threads[i];
     t.state = State::kReady;
+    t.copies.clear();
+    t.num_groups = 0;
     t.index =
         dim3(unsigned(i % size.x), unsigned(i / size.x % size.y), unsigned(i / size.x / size.y));
   }
@@ -185,14 +187,14 @@ void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* 
 
 void DeferCopy(void* to, const void* from, size_t num_bytes, bool valid) {
   std::memset(to, kPoison, num_bytes);
-  Thread& me = block.threads[running];
+  Thread& me = *block.threads[running];
   me.copies.push_back({to, from, num_bytes, valid, me.num_groups});
 }
 
-void CommitCopyGroup() { ++block.threads[running].num_groups; }
+void CommitCopyGroup() { ++block.threads[running]->num_groups; }
 
 void FinishCopies(int pending) {
-  Thread& me = block.threads[running];
+  Thread& me = *block.threads[running];
   while (!me.copies.empty() && me.copies.front().group < me.num_groups - pending) {
     const Copy copy = me.copies.front();
     me.copies.pop_front();
