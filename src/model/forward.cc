@@ -120,11 +120,14 @@ void ForwardPass::RunLayers(int64_t first_wanted, const LayerTap& tap) {
     call_tap(l, w_.x);
     const LayerWeights& layer = weights_.layers[size_t(l)];
     if (l + 1 == num_layers && first_wanted > 0) {
+      CompleteResidual();
       if (!tokens_.empty()) KeysOfLayer(layer, l);
       if (ops_.is_host()) NoteBadTokens();
       DropRowsBefore(std::ranges::lower_bound(places_, int32_t(first_wanted)) - places_.begin());
     }
     if (!tokens_.empty()) Layer(layer, l);
+    // Rows are whole where they may leave or be looked at, and at the end.
+    if (ops_.is_host() || tap || l + 1 == num_layers) CompleteResidual();
     if (ops_.is_host()) NoteBadTokens();
   }
   LetLeave();
@@ -169,6 +172,11 @@ void ForwardPass::Begin(std::span<const BatchToken> tokens, bool is_repeated, bo
   }
   rope_.Reserve(end);
   if (n > 0) BeginStep(is_next);
+}
+
+void ForwardPass::CompleteResidual() {
+  const Ops::Addend addend = TakeAddend();
+  if (!addend.is_empty()) ops_.Add(addend, num_tokens(), c_.hidden_size, w_.x);
 }
 
 void ForwardPass::BeginStep(bool is_next) {
@@ -274,8 +282,8 @@ void ForwardPass::HeadLogits(const float* norm, int64_t first, int64_t count, fl
 
 void ForwardPass::HeadRows(const float* norm, int64_t first, int64_t rows, float* y) {
   ops_.EnterLayer(StepSequence::kHead, first);
-  ops_.NormPlanes(w_.x + first * c_.hidden_size, nullptr, {norm, c_.rms_norm_eps}, rows,
-                  c_.hidden_size, nullptr, w_.normed_planes);
+  ops_.NormPlanes(w_.x + first * c_.hidden_size, {}, {norm, c_.rms_norm_eps}, rows, c_.hidden_size,
+                  nullptr, w_.normed_planes);
   LinearSlice head = Matrix(weights_.head, w_.normed_planes, y);
   head.num_tokens = rows;
   ops_.Linear(std::array{head});

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hillstar/engine.h"
@@ -101,6 +102,8 @@ class ForwardPass {
   // To slices_.
   void AddKeyProjections(const AttentionWeights& attention);
   void ProjectDown(const AttentionWeights& attention);
+  void FinishProjections(const AttentionWeights& attention, int64_t layer);
+  Ops::IndexKeyNorm IndexNorm(const IndexerWeights& indexer) const;
   void StoreKeys(const AttentionWeights& attention, int64_t layer);
   void ProjectQueries(const AttentionWeights& attention);
   void SelectKeys(int64_t layer);
@@ -109,7 +112,7 @@ class ForwardPass {
   void DenseMlp(const MlpWeights& mlp);
   void MixtureOfExperts(const MoeWeights& moe, int64_t layer);
   void TapRouter(const RouterChoice& choice, int64_t layer);
-  void RoutedExperts(const MoeWeights& moe);
+  void RoutedExperts(const ExpertLayer& layer);
   // forward.cc
   // The images' addresses of every MoE layer, where the backend reads them.
   void MakeExpertTables();
@@ -124,6 +127,10 @@ class ForwardPass {
   void NoteBadTokens();
   static void NoteOutcome(const BadToken& bad, StepSequence& sequence, int64_t position);
   void HeadLogits(const float* norm, int64_t first, int64_t count, float* out);
+  // What the last layer left to be added to x; there is nothing after it.
+  Ops::Addend TakeAddend() { return std::exchange(addend_, {}); }
+  // Adds it now.
+  void CompleteResidual();
   // Final norm, planes and head of some rows, to y.
   void HeadRows(const float* norm, int64_t first, int64_t rows, float* y);
   // y = W x for this step's tokens.
@@ -160,6 +167,7 @@ class ForwardPass {
   std::vector<int64_t> positions_;
   std::vector<PageList> pages_;
   std::vector<int32_t> kept_;
+  Ops::Addend addend_;  // joins x with the next norm
   RouterTap router_tap_;
   std::unique_ptr<bool[]> take_other_;  // [max_tokens], with a tap
   // Layers that run side by side; kept, so that a step allocates nothing.

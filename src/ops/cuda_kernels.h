@@ -39,7 +39,8 @@ struct KernelContext {
 struct NormTask {
   const float* x = nullptr;      // f32 [rows, n]
   const float* added = nullptr;  // likewise, or null
-  float* sum = nullptr;          // x + added, where there is something to add; may be x
+  Ops::Mixture mixture{};        // joins x as Ops::Mix has it, where rows is not null
+  float* sum = nullptr;          // x and what joined it; may be x
   const float* weight = nullptr;
   float eps = 0;
   int64_t rows = 0;
@@ -63,6 +64,8 @@ struct QuantiseTask {
   int64_t head_stride = 0;
 };
 void Quantise(const KernelContext& context, const QuantiseTask& task);
+// Two of them in one launch.
+void QuantiseBoth(const KernelContext& context, const QuantiseTask& a, const QuantiseTask& b);
 
 // rope_cuda.cu -----------------------------------------------------------------------------------
 
@@ -104,6 +107,14 @@ struct AppendIndexKeysTask {
   StepPages pages;
 };
 void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& task);
+// Ops::FinishProjections in one launch: a norm with planes beside both.
+struct FinishTask {
+  NormTask norm;
+  AppendLatentsTask latents;
+  bool has_index_keys = false;
+  AppendIndexKeysTask index_keys;
+};
+void FinishProjections(const KernelContext& context, const FinishTask& task);
 
 // router_cuda.cu ---------------------------------------------------------------------------------
 
@@ -111,6 +122,9 @@ void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& ta
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer);
 // Ops::Choose. A token whose logits are not finite chooses the first experts.
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens);
+// Choose and GroupByExpert for a step of one token that is there.
+void ChooseForOne(const KernelContext& context, const RouterChoice& choice,
+                  const ExpertGroups& groups);
 // Ops::GroupByExpert.
 void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
                    const int32_t* live, int64_t num_experts, int64_t num_chosen,

@@ -199,9 +199,23 @@ void CudaOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_
   RmsNorm(context_, task);
 }
 
-void CudaOps::NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+void CudaOps::NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows,
                          int64_t n, float* y, const ActivationPlanes& planes) {
-  RmsNorm(context_, {x, added, x, norm.weight, norm.eps, rows, n, y, planes});
+  RmsNorm(context_, {x, added.rows, added.mixture, x, norm.weight, norm.eps, rows, n, y, planes});
+}
+
+void CudaOps::FinishProjections(const StepTokens& step, const Projections& p) {
+  FinishTask task;
+  task.norm.x = task.norm.sum = p.q_a;
+  task.norm.weight = p.q_a_norm.weight;
+  task.norm.eps = p.q_a_norm.eps;
+  task.norm.rows = step.num_tokens;
+  task.norm.n = p.q_lora;
+  task.norm.planes = p.q_a_planes;
+  task.latents = {step, p.kv, p.kv_norm.weight, p.kv_norm.eps, p.row, p.latents};
+  task.has_index_keys = p.index_k != nullptr;
+  task.index_keys = {step, p.index_k, p.index_norm, p.index, p.index_keys};
+  cuda::FinishProjections(context_, task);
 }
 
 void CudaOps::Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
@@ -235,10 +249,6 @@ void CudaOps::FloatLinear(const FloatLinearSlice& layer) { cuda::FloatLinear(con
 
 void CudaOps::Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) {
   cuda::Concatenate(context_, a, b, rows, n, out);
-}
-
-void CudaOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
-  cuda::AddRows(context_, x, y, rows * n);
 }
 
 void CudaOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
@@ -314,6 +324,26 @@ void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
   cuda::Choose(context_, first_token, num_tokens);
 }
 
+void CudaOps::Route(const RouterChoice& first_token, const StepTokens& step,
+                    const ExpertLayer& layer, const ExpertGroups& groups) {
+  if (step.num_tokens == 1) return ChooseForOne(context_, first_token, groups);
+  Ops::Route(first_token, step, layer, groups);
+}
+
+void CudaOps::QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
+                              const float* hidden, const ActivationPlanes& hidden_planes,
+                              const float* shared, const ActivationPlanes& shared_planes) {
+  QuantiseBoth(context_,
+               {hidden,
+                num_tokens * num_chosen,
+                hidden_planes,
+                {1, groups.slot_tokens},
+                1,
+                hidden_planes.cols,
+                0},
+               {shared, num_tokens, shared_planes, {}, 1, shared_planes.cols, 0});
+}
+
 void CudaOps::GroupByExpert(const int32_t* experts, const StepTokens& step,
                             const ExpertLayer& layer, const ExpertGroups& groups) {
   cuda::GroupByExpert(context_, experts, step.num_tokens, step.live, layer.num_experts,
@@ -360,8 +390,9 @@ void CudaOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                     LayerOf(layer.shared_down, shared, num_tokens, out));
 }
 
-void CudaOps::Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) {
-  cuda::Mix(context_, mixture, num_tokens, n, x);
+void CudaOps::Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) {
+  if (added.rows) AddRows(context_, x, added.rows, num_tokens * n);
+  if (added.mixture.rows) Mix(context_, added.mixture, num_tokens, n, x);
 }
 
 }  // namespace hillstar::cuda

@@ -41,7 +41,7 @@ class CudaOps : public Ops {
 
   void Embed(const WeightView& table, const StepTokens& step, float* x) override;
   void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) override;
-  void NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows, int64_t n,
+  void NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows, int64_t n,
                   float* y, const ActivationPlanes& planes) override;
   void Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
                 const RowOwner& owner) override;
@@ -51,7 +51,6 @@ class CudaOps : public Ops {
   void SwiGlu(std::span<const SwiGluSlice> layers) override;
   void FloatLinear(const FloatLinearSlice& layer) override;
   void Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) override;
-  void AddRows(float* x, const float* y, int64_t rows, int64_t n) override;
   void AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight, float eps,
                      const KvRowLayout& layout, StepPages pages) override;
   void AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
@@ -71,6 +70,12 @@ class CudaOps : public Ops {
   void Clear(void* bytes, size_t num_bytes) override;
   void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
+  void Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
+             const ExpertGroups& groups) override;
+  void FinishProjections(const StepTokens& step, const Projections& p) override;
+  void QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
+                       const float* hidden, const ActivationPlanes& hidden_planes,
+                       const float* shared, const ActivationPlanes& shared_planes) override;
   void GroupByExpert(const int32_t* experts, const StepTokens& step, const ExpertLayer& layer,
                      const ExpertGroups& groups) override;
   void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups, const ActivationPlanes& x,
@@ -78,7 +83,7 @@ class CudaOps : public Ops {
   void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                    const ActivationPlanes& hidden, const ActivationPlanes& shared,
                    int64_t num_tokens, float* rows, float* out) override;
-  void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) override;
+  void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
 
   // Bytes that Prepare takes.
   static uint64_t PreparedBytes(const Limits& limits);

@@ -77,25 +77,35 @@ __device__ __forceinline__ int WarpSum(int x) {
   return x;
 }
 
-// FoldPartials of numerics/elementary.h over 256 threads, thread j holding partial j; for all
-// threads. `shared`: f32 [256] of the block. Begins and ends with a barrier.
+// FoldPartials of numerics/elementary.h by one warp, for all its lanes; partial j is at
+// partials[j].
+__device__ __forceinline__ float FoldByWarp(const float* partials) {
+  constexpr int kEach = kNumPartials / kWarpLanes;
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  float p[kEach];
+#pragma unroll
+  for (int m = 0; m < kEach; ++m) p[m] = partials[m * kWarpLanes + lane];
+#pragma unroll
+  for (int stride = kEach / 2; stride > 0; stride /= 2) {
+#pragma unroll
+    for (int m = 0; m < stride; ++m) p[m] = __fadd_rn(p[m], p[m + stride]);
+  }
+  float sum = p[0];
+#pragma unroll
+  for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
+    sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
+  }
+  return __shfl_sync(kAllLanes, sum, 0);
+}
+
+// The same over the block's 256 threads, thread j holding partial j; for all threads. `shared`: f32
+// [256] of the block. Every warp folds for itself, so that one barrier does; another one in front
+// lets the array be used again.
 __device__ __forceinline__ float FoldPartials(float partial, float* shared) {
-  const int j = int(threadIdx.x);
   __syncthreads();
-  shared[j] = partial;
+  shared[threadIdx.x] = partial;
   __syncthreads();
-  for (int stride = kNumPartials / 2; stride >= kWarpLanes; stride /= 2) {
-    if (j < stride) shared[j] = partial = __fadd_rn(partial, shared[j + stride]);
-    __syncthreads();
-  }
-  if (j < kWarpLanes) {
-    for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
-      partial = __fadd_rn(partial, __shfl_down_sync(kAllLanes, partial, stride));
-    }
-    if (j == 0) shared[0] = partial;
-  }
-  __syncthreads();
-  return shared[0];
+  return FoldByWarp(shared);
 }
 
 // Notes that token t met a value that is not finite. `code`: KernelContext::bad.

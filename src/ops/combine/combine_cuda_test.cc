@@ -26,8 +26,9 @@ void ExpectSameMixture(const MixShape& shape, ValueKind kind, TestRandom& random
   }
   AlignedVector<float> want = x;
   ReferenceOps reference;
-  reference->Mix({rows.data(), slots.data(), weights.data(), shape.ranks,
-                  shape.shares ? shared.data() : nullptr},
+  reference->Add({nullptr,
+                  {rows.data(), slots.data(), weights.data(), shape.ranks,
+                   shape.shares ? shared.data() : nullptr}},
                  shape.tokens, shape.n, want.data());
   const TestContext context;
   const DeviceArray<float> device_rows(rows), device_shared(shared), device_weights(weights),
