@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hillstar/error.h"
+#include "hillstar/kernel_time.h"
 
 namespace hillstar {
 
@@ -208,6 +209,11 @@ class Engine {
   // do at most, measured now: for shares of a compute bound. 0 where it is not measured, on a GPU.
   virtual double prompt_products(int64_t num_tokens) const = 0;
   virtual double MeasurePeakProducts() = 0;
+  // The kernels of a step that appends `id` to the sequence, in their order, each with its time;
+  // the sequence stays as it is. Nothing where a CPU computes.
+  virtual std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) = 0;
+  // What a GPU can do; nothing of a CPU.
+  virtual DevicePeaks MeasureDevicePeaks() = 0;
   // Where the weights lie, for measuring how fast that memory can be read; empty on a GPU.
   virtual std::vector<std::span<const uint8_t>> weight_memory() const = 0;
   // generation_config.json's sampling values or the documented defaults.

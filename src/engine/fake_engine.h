@@ -220,6 +220,8 @@ class FakeEngine : public Engine {
       }
     } while (on_next(ids));
   }
+  std::vector<KernelTime> ProfileStep(Sequence&, int32_t) override { return {}; }
+  DevicePeaks MeasureDevicePeaks() override { return {}; }
   int64_t max_step_tokens() const override { return 512; }
   int64_t max_sequences() const override { return 512; }
   KvUse kv_use() const override { return {}; }

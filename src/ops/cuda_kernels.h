@@ -160,6 +160,13 @@ struct ArgmaxTask {
 size_t ArgmaxScratchBytes(int64_t max_rows);
 void Argmax(const KernelContext& context, const ArgmaxTask& task);
 
+// peak_cuda.cu -----------------------------------------------------------------------------------
+
+// For measuring: reads num_bytes (a multiple of 16); multiplies bytes on all tensor cores for about
+// a millisecond and returns how many products that is. *sum: anything.
+void ReadAll(const KernelContext& context, const uint8_t* bytes, uint64_t num_bytes, int32_t* sum);
+double MultiplyAll(const KernelContext& context, int32_t* sum);
+
 // attention_cuda.cu ------------------------------------------------------------------------------
 
 // Ops::Attend. A context may be of any length; what is long is split over the GPU. Errors:

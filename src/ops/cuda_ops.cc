@@ -120,11 +120,13 @@ StepTokens CudaOps::DropRowsBefore(const StepTokens& step, int64_t first) {
 
 void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
                       const std::function<void()>& launch) {
+  if (profile_ && is_repeated) return profile_->Run(launch);
   if (!is_repeated || !is_captured_) return launch();
   graphs_->Run({step.num_tokens, step.max_positions, part}, launch);
 }
 
 void CudaOps::EnterLayer(int64_t layer, int64_t first) {
+  if (profile_) profile_->EnterLayer(layer);
   context_.bad = {reinterpret_cast<int32_t*>(bad_.data()) + first_row_ + first, CodeOf(layer)};
 }
 
@@ -144,6 +146,52 @@ std::vector<BadToken> CudaOps::TakeBadTokens() {
   std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
   Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
   return BadTokensOf(codes);
+}
+
+void CudaOps::BeginProfile() { profile_.emplace(memory_.stream()); }
+
+std::vector<KernelTime> CudaOps::EndProfile() {
+  std::vector<KernelTime> times = profile_->times();
+  profile_.reset();
+  return times;
+}
+
+// Half of the memory that is left, 4 GB at most, is read; what a cache holds would be no measure.
+DevicePeaks CudaOps::MeasurePeaks() {
+  constexpr uint64_t kMost = uint64_t{4} << 30;
+  const uint64_t num_bytes = std::min(kMost, memory_.AvailableBytes() / 2) / 4096 * 4096;
+  DevicePeaks peaks;
+  const DeviceBuffer result = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
+  auto* sum = reinterpret_cast<int32_t*>(result.data());
+  if (num_bytes > 0) {
+    const DeviceBuffer buffer = memory_.Alloc(MemoryTag::kWorkspace, num_bytes);
+    const double seconds = SecondsOf([&] { ReadAll(context_, buffer.data(), num_bytes, sum); });
+    peaks.read_bytes = double(num_bytes) / seconds;
+  }
+  double products = 0;
+  const double seconds = SecondsOf([&] { products = MultiplyAll(context_, sum); });
+  peaks.products = products / seconds;
+  return peaks;
+}
+
+double CudaOps::SecondsOf(const std::function<void()>& launch) {
+  constexpr int kRepeats = 5;
+  cudaEvent_t start, end;
+  Check(cudaEventCreateWithFlags(&start, cudaEventDefault), "making an event");
+  Check(cudaEventCreateWithFlags(&end, cudaEventDefault), "making an event");
+  float best = 0;
+  for (int i = 0; i < kRepeats; ++i) {
+    Check(cudaEventRecord(start, memory_.stream()), "recording an event");
+    launch();
+    Check(cudaEventRecord(end, memory_.stream()), "recording an event");
+    Check(cudaEventSynchronize(end), "waiting for a measurement");
+    float ms = 0;
+    Check(cudaEventElapsedTime(&ms, start, end), "reading an event");
+    if (i == 1 || (i > 1 && ms < best)) best = ms;  // the first is unmeasured
+  }
+  cudaEventDestroy(start);
+  cudaEventDestroy(end);
+  return 1e-3 * double(best);
 }
 
 void CudaOps::FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,

@@ -9,6 +9,7 @@
 #include "device/cuda/cuda_memory.h"
 #include "ops/cuda_graphs.h"
 #include "ops/cuda_kernels.h"
+#include "ops/cuda_profile.h"
 #include "ops/cuda_step_tables.h"
 #include "ops/ops.h"
 
@@ -34,6 +35,9 @@ class CudaOps : public Ops {
                const std::function<void()>& launch) override;
   void EnterLayer(int64_t layer, int64_t first) override;
   std::vector<BadToken> TakeBadTokens() override;
+  void BeginProfile() override;
+  std::vector<KernelTime> EndProfile() override;
+  DevicePeaks MeasurePeaks() override;
   void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
                      int64_t n) override;
   void AskLikeliest() override;
@@ -90,6 +94,8 @@ class CudaOps : public Ops {
 
  private:
   static size_t ScratchBytes(const Limits& limits);
+  // The best of a few runs.
+  double SecondsOf(const std::function<void()>& launch);
   StepTokens Shaped(StepTokens step) const;
   // Tokens that a step of num_tokens is shaped for, so that few shapes come.
   int64_t ShapedFor(int64_t num_tokens) const;
@@ -103,6 +109,7 @@ class CudaOps : public Ops {
   DeviceBuffer bad_;      // int32 [max_tokens]
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
+  std::optional<StepProfile> profile_;
   // Where the chosen ids of steps come to the host, with the codes of bad tokens behind them.
   struct Answer {
     int32_t* values = nullptr;  // pinned, [2 * kMaxAnswers]

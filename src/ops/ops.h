@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "hillstar/kernel_time.h"
 #include "kv/layout.h"
 #include "numerics/planes.h"
 #include "numerics/weights.h"
@@ -329,6 +331,12 @@ class Ops : public WorkspaceMemory {
     std::vector<BadToken> bad;
   };
   virtual Likeliest TakeLikeliest() = 0;
+
+  // Between the two, repeated steps are measured kernel by kernel. A CPU has nothing to tell.
+  virtual void BeginProfile() {}
+  virtual std::vector<KernelTime> EndProfile() { return {}; }
+  // Measured now.
+  virtual DevicePeaks MeasurePeaks() { return {}; }
 
   // To the host; waits for what was asked for.
   virtual void Read(void* to, const void* from, size_t num_bytes) = 0;

@@ -21,6 +21,7 @@ template <typename... Parameters, typename... Arguments>
 void Launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             cudaStream_t stream, Arguments&&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  if (CurrentObserver()) CurrentObserver()->BeforeLaunch(name, shape, stream);
   // Beyond 48 KB, a kernel's own variables among them, a kernel needs leave.
   if (shape.shared_bytes > (32 << 10)) {
     Check(
