@@ -1,13 +1,15 @@
 // How fast the linear layers of GLM-5.2 are on this GPU: weights a second for few tokens, products
 // a second for many. Matrices are used in turn so that none is found in the cache.
 //
-// Usage: linear_speed [tokens ...], by default 1 2 4 8 16 64 2048.
+// Usage: linear_speed [--shared=BYTES] [tokens ...], by default 1 2 4 8 16 64 2048. BYTES: that a block
+// may have of shared memory.
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "ops/cuda_kernels.h"
@@ -64,6 +66,7 @@ class Bench {
   }
 
   const KernelContext& context() const { return context_; }
+  void LimitShared(int bytes) { context_.shared_bytes = std::min(context_.shared_bytes, bytes); }
 
   // Prints the time of run(i), i counting up. TOPS: two planes' multiplications and additions.
   void Measure(const char* what, int64_t tokens, double weight_bytes, double weights_times_tokens,
@@ -224,7 +227,12 @@ void MeasureAll(Bench& bench, int64_t tokens) {
 int main(int argc, char** argv) {
   hillstar::cuda::Bench bench;
   std::vector<int64_t> tokens{1, 2, 4, 8, 16, 64, 2048};
-  if (argc > 1) tokens.clear();
-  for (int i = 1; i < argc; ++i) tokens.push_back(std::atoll(argv[i]));
+  int first = 1;
+  if (argc > 1 && std::string_view(argv[1]).starts_with("--shared=")) {
+    bench.LimitShared(std::atoi(argv[1] + 9));
+    first = 2;
+  }
+  if (argc > first) tokens.clear();
+  for (int i = first; i < argc; ++i) tokens.push_back(std::atoll(argv[i]));
   for (int64_t t : tokens) hillstar::cuda::MeasureAll(bench, t);
 }

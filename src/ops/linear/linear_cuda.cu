@@ -7,14 +7,12 @@
 namespace hillstar::cuda {
 namespace {
 
-// Up to so many tokens the decode kernel is the faster one: each eight read the weights again, but
-// from the cache and with all multiprocessors, where wide tiles would leave most of them idle. Of
-// rows that are longer than what a block's warps hold at once, inputs too are read again.
-constexpr int kMostDecodeTokens = 64;
-constexpr int kMostDecodeTokensOfLongRows = 32;
-constexpr int kLongRowGroups = 12 * kSegmentGroups;
-// Likewise of experts, most of which have few tokens: slots for each expert there is.
-constexpr int kMostDecodeSlots = 2;
+// Up to so many tokens the decode kernel is the faster one: it reads the weights again for each
+// eight.
+constexpr int kMostDecodeTokens = 8;
+// Likewise of experts, which have few tokens each: slots for each expert there is.
+constexpr int kMostDecodeSlots = 8;
+constexpr int kMostDecodeTokensOfExperts = 64;
 
 MatrixWork WorkOf(const LinearSlice& s) {
   CHECK(s.x.cols == s.w.cols);
@@ -53,14 +51,11 @@ void WithFormat(WeightFormat format, const Fn& fn) {
 }
 
 void RunList(const KernelContext& context, WeightFormat format, const WorkList& list) {
-  int tokens = 0, most = kMostDecodeTokens;
-  for (int i = 0; i < list.count; ++i) {
-    tokens = std::max(tokens, list.work[i].num_tokens);
-    if (list.work[i].groups > kLongRowGroups) most = kMostDecodeTokensOfLongRows;
-  }
+  int tokens = 0;
+  for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
   if (tokens == 0) return;
   WithFormat(format, [&]<WeightFormat kFormat>() {
-    if (tokens <= most) {
+    if (tokens <= kMostDecodeTokens) {
       DecodeLinear<kFormat>(context, list);
     } else {
       PrefillLinear<kFormat>(context, list);
@@ -71,8 +66,8 @@ void RunList(const KernelContext& context, WeightFormat format, const WorkList& 
 void RunExperts(const KernelContext& context, WeightFormat format, const ExpertWork& work,
                 const MatrixWork& shared) {
   WithFormat(format, [&]<WeightFormat kFormat>() {
-    if (shared.num_tokens <= kMostDecodeTokens &&
-        work.num_slots <= std::max(kMostDecodeSlots * work.num_experts, kMostDecodeTokens)) {
+    if (shared.num_tokens <= kMostDecodeTokensOfExperts &&
+        work.num_slots <= kMostDecodeSlots * work.num_experts) {
       DecodeExperts<kFormat>(context, work, shared);
     } else {
       PrefillExperts<kFormat>(context, work, shared);

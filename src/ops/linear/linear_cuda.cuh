@@ -30,13 +30,12 @@ struct MatrixWork {
   float* y = nullptr;
   int64_t y_stride = 0;
 
-  // How a block of the decode kernel goes through it; PlanDecode.
+  // How a block of the decode kernel goes through it.
   int segments = 0;          // of 8 groups
   int inverse_segments = 0;  // 256 / segments, rounded up: divides numbers of warps
   int at_once = 0;           // row blocks of a unit
   int passes = 0;            // over the segments, a segment a warp
-  int units = 0;             // of a head and a chunk of tokens
-  int chunks = 1;  // of tokens; their units are neighbours, so that all but one read from the cache
+  int chunks = 1;            // of tokens
 
   constexpr int panels() const { return int(NumPanels(rows)); }
   // Row blocks: two panels, or a panel of each matrix.
@@ -62,8 +61,8 @@ struct MatrixWork {
     some.num_tokens = num_tokens - first < most ? num_tokens - first : most;
     return some;
   }
-  // Of all heads and chunks.
-  constexpr int all_units() const { return units * num_heads * chunks; }
+  // Row blocks of all heads and chunks.
+  constexpr int all_blocks() const { return blocks() * num_heads * chunks; }
 };
 
 // Matrices of one format side by side in a launch.

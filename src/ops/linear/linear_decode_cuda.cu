@@ -11,20 +11,26 @@ namespace {
 struct DecodeShape {
   int depth = 0;         // slots of a warp's ring
   int num_columns = 0;   // of B: 2 for each token there may be
+  int input_slots = 1;   // segments of inputs that a warp keeps
   int sum_segments = 0;  // most segments x row blocks of a unit
-  int num_entries = 0;   // of experts, at most
+  int sum_buffers = 2;
+  int num_entries = 0;  // of experts, at most
 };
 
 // Where things lie in shared memory.
 template <WeightFormat kFormat, int kTiles>
 struct DecodeLayout {
-  size_t inputs, sums, entries, counts, end;
+  size_t inputs, sums, cursors, entries, counts, barriers, end;
 
   __host__ __device__ DecodeLayout(const DecodeShape& shape, int warps) {
     inputs = size_t(warps) * size_t(shape.depth) * size_t(Stage<kFormat>::kBytes);
-    sums = inputs + size_t(warps) * size_t(Inputs<kTiles>::Bytes(shape.num_columns / 2));
-    entries = sums + SumBytes(shape) * 2;  // 16-byte aligned, as all before
-    counts = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
+    sums = inputs + size_t(warps) * size_t(shape.input_slots) *
+                        size_t(Inputs<kTiles>::Bytes(shape.num_columns));
+    // 16-byte aligned, as all before; two a warp.
+    cursors = sums + SumBytes(shape) * size_t(shape.sum_buffers);
+    entries = cursors + size_t(warps) * 2 * sizeof(Cursor);
+    barriers = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
+    counts = barriers + size_t(warps) * size_t(shape.depth) * sizeof(uint64_t);
     end = counts + kMostListWarps * sizeof(int);
   }
   static __host__ __device__ size_t SumBytes(const DecodeShape& shape) {
@@ -32,93 +38,106 @@ struct DecodeLayout {
   }
 };
 
-// What a warp multiplies with: the inputs of one segment, and where they came from.
+// Of what it loads, and of what it multiplies.
+template <WeightFormat kFormat, int kTiles>
+__device__ __forceinline__ Cursor* CursorsOf(const DecodeLayout<kFormat, kTiles>& layout,
+                                             int warp) {
+  return reinterpret_cast<Cursor*>(DynamicShared() + layout.cursors) + 2 * warp;
+}
+
+// What a warp multiplies with: the inputs of a segment, or of a segment for each pass.
 template <WeightFormat kFormat, int kTiles>
 class WarpInputs {
  public:
-  __device__ WarpInputs(uint8_t* inputs, int num_columns, int lane)
-      : inputs_(inputs), num_columns_(num_columns), lane_(lane) {}
+  using I = Inputs<kTiles>;
 
-  // By all lanes. Does nothing if they are there already.
-  __device__ __forceinline__ void Load(const MatrixWork& m, const Quantum& q) {
+  __device__ WarpInputs(uint8_t* inputs, const DecodeShape& shape, int lane)
+      : inputs_(inputs),
+        num_columns_(shape.num_columns),
+        num_slots_(shape.input_slots),
+        lane_(lane) {
+    Use(0);
+  }
+
+  // By all lanes. Does nothing if they are there already. `run` names the run, `pass` the segment.
+  __device__ __forceinline__ void Load(const MatrixWork& m, const Quantum& q, int run, int pass) {
+    const bool kept = pass < num_slots_;
+    if (run != run_) {
+      run_ = run;
+      loaded_ = 0;
+    }
+    Use(kept ? pass : 0);
+    if (pass < loaded_ && (kept && m.passes <= num_slots_)) return;
+    loaded_ = pass + 1;
     const int gid = lane_ / 4, tid = lane_ % 4;
-    const int8_t* from[kTiles];
-    bool changed = q.groups != groups_;
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const int t = i * kTileTokens + gid / 2;
-      from[i] = nullptr;
-      if (t < m.num_tokens) {
-        from[i] = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
-                  q.segment * kSegmentGroups * kGroup;
-      }
-      changed |= from[i] != from_[i];
-      from_[i] = from[i];
-    }
-    groups_ = q.groups;
-    if (!__any_sync(kAllLanes, changed)) return;
     __syncwarp();
-#pragma unroll
+    uint8_t* to = inputs_ + (kept ? pass : 0) * I::Bytes(num_columns_);
+#pragma unroll 1
     for (int i = 0; i < kTiles; ++i) {
-      const int column = i * 8 + gid;
-      if (column >= num_columns_) continue;
-      uint4 words[kSegmentGroups];
+      const int column = i * 8 + gid, t = column / 2;
+      if (t >= m.num_tokens) continue;
+      const int8_t* from = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
+                           q.segment * kSegmentGroups * kGroup;
+      // Words tid + 4 i, i counting up.
+      const int8_t* word = from + tid * 4;
+      uint8_t* place = to + column * I::kColumnBytes + tid * 16;
+#pragma unroll 2
+      for (int g = 0; g < q.groups; ++g) {
 #pragma unroll
-      for (int g = 0; g < kSegmentGroups; ++g) {
-        words[g] = make_uint4(0, 0, 0, 0);
-        if (!from[i] || g >= q.groups) continue;
-        const auto* w = reinterpret_cast<const uint32_t*>(from[i] + g * kGroup) + tid;
-        words[g] = make_uint4(w[0], w[4], w[8], w[12]);
-      }
-#pragma unroll
-      for (int g = 0; g < kSegmentGroups; ++g) {
-        *reinterpret_cast<uint4*>(inputs_ + (g * num_columns_ + column) * 64 + tid * 16) = words[g];
+        for (int j = 0; j < 4; ++j) CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + j * 16);
       }
     }
+    CommitCopies();
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const int t = i * kTileTokens + tid;
-      float2 scale = make_float2(0.0f, 0.0f);
-      if (t < m.num_tokens && gid < q.groups) {
-        const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
-        scale.x = m.x.scale[at];
-        scale.y =
-            __int_as_float(int(0u - uint32_t(Tile<kFormat>::kOffset) * uint32_t(m.x.sum[at])));
-      }
-      scales()[gid * Inputs<kTiles>::kTokens + t] = scale;
+      if (t >= m.num_tokens || gid >= q.groups) continue;
+      const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
+      const uint32_t sum = uint32_t(m.x.sum[at]) * uint32_t(Tile<kFormat>::kOffset);
+      *reinterpret_cast<float2*>(to + num_columns_ * I::kColumnBytes + t * I::kScaleBytes +
+                                 gid * 8) =
+          make_float2(m.x.scale[at], __int_as_float(int(0u - sum)));
     }
+    WaitForCopies<0>();
     __syncwarp();
   }
-  // B words {tid, tid + 4, tid + 8, tid + 12} of this lane's column of a tile.
+  // B words {tid, tid + 4, tid + 8, tid + 12} of this lane's column of a tile. Columns that nobody
+  // has are another's: what comes of them is not used.
   __device__ __forceinline__ uint4 Words(int tile, int group) const {
-    const int column = tile * 8 + lane_ / 4;
-    if (column >= num_columns_) return make_uint4(0, 0, 0, 0);
-    return *reinterpret_cast<const uint4*>(inputs_ + (group * num_columns_ + column) * 64 +
-                                           lane_ % 4 * 16);
+    return *reinterpret_cast<const uint4*>(words_[tile] + group * 64);
   }
   __device__ __forceinline__ float2 ScaleAndCorrection(int tile, int group) const {
-    return scales()[group * Inputs<kTiles>::kTokens + tile * kTileTokens + lane_ % 4];
+    return *reinterpret_cast<const float2*>(scales_ + tile * kTileTokens * I::kScaleBytes +
+                                            group * 8);
   }
 
  private:
-  __device__ __forceinline__ float2* scales() const {
-    return reinterpret_cast<float2*>(inputs_ + kSegmentGroups * num_columns_ * 64);
+  __device__ __forceinline__ void Use(int slot) {
+    const uint8_t* from = inputs_ + slot * I::Bytes(num_columns_);
+#pragma unroll 1
+    for (int i = 0; i < kTiles; ++i) {
+      const int column = min(i * 8 + lane_ / 4, num_columns_ - 1);
+      words_[i] = from + column * I::kColumnBytes + lane_ % 4 * 16;
+    }
+    scales_ = from + num_columns_ * I::kColumnBytes + lane_ % 4 * I::kScaleBytes;
   }
 
   uint8_t* inputs_;
-  int num_columns_, lane_;
-  int groups_ = -1;
-  const int8_t* from_[kTiles] = {};
+  int num_columns_, num_slots_, lane_;
+  int run_ = -1, loaded_ = 0;  // passes of the run that have been loaded
+  const uint8_t* words_[kTiles];
+  const uint8_t* scales_;
 };
 
 // c[h] += rows 4 gid + 2 h and + 1 of 64 inputs, from the words of a plane of a stage.
+constexpr int kStepWords = 4 * Tile<WeightFormat::kW4>::kVectorBytes / 16;  // from step to step
 template <WeightFormat kFormat>
 __device__ __forceinline__ void MultiplyPlane(int (&c)[2][4], const uint4* words, uint4 x) {
   if constexpr (Tile<kFormat>::kIsW4) {
     constexpr uint32_t kLow = 0x0f0f0f0fu;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      const uint4 q = words[s * kWarpLanes];
+      const uint4 q = words[s * kStepWords];
       const uint32_t b0 = s == 0 ? x.x : x.y, b1 = s == 0 ? x.z : x.w;
       MmaUnsignedSigned(c[0], {q.x & kLow, q.y & kLow, q.x >> 4 & kLow, q.y >> 4 & kLow}, b0, b1);
       MmaUnsignedSigned(c[1], {q.z & kLow, q.w & kLow, q.z >> 4 & kLow, q.w >> 4 & kLow}, b0, b1);
@@ -126,7 +145,7 @@ __device__ __forceinline__ void MultiplyPlane(int (&c)[2][4], const uint4* words
   } else {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
-      const uint4 p = words[2 * s * kWarpLanes], q = words[(2 * s + 1) * kWarpLanes];
+      const uint4 p = words[2 * s * kStepWords], q = words[(2 * s + 1) * kStepWords];
       const uint32_t b0 = s == 0 ? x.x : x.z, b1 = s == 0 ? x.y : x.w;
       MmaUnsignedSigned(c[0], {p.x, p.y, q.x, q.y}, b0, b1);
       MmaUnsignedSigned(c[1], {p.z, p.w, q.z, q.w}, b0, b1);
@@ -139,17 +158,18 @@ __device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int i) {
   return int(256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]));
 }
 
-// sums[tile][i] += group `group` of the segment, which lies at `words` (this lane's) of a stage and
-// whose scales of this lane's panel lie at `scales`.
-template <WeightFormat kFormat, int kTiles>
-__device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const uint4* words,
-                                              const uint8_t* scales,
+// sums[tile][i] += group `group` of the segment, of which this lane's panel is at `panel`.
+template <WeightFormat kFormat, int kTiles, int kUsedTiles>
+__device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const uint8_t* panel,
                                               const WarpInputs<kFormat, kTiles>& x, int group,
                                               int lane) {
+  using T = Tile<kFormat>;
   float w_scale[4];
-  Tile<kFormat>::Scales(scales, lane / 4 % 4, w_scale);
+  T::Scales(panel + T::kScaleOffset, lane / 4 % 4, w_scale);
+  const auto* words =
+      reinterpret_cast<const uint4*>(panel + lane % 4 * T::kVectorBytes + lane / 4 % 4 * 16);
 #pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
+  for (int tile = 0; tile < kUsedTiles; ++tile) {
     const uint4 b = x.Words(tile, group);
     const float2 s = x.ScaleAndCorrection(tile, group);
     // The low plane's columns begin with what corrects the offset of the weights.
@@ -157,7 +177,7 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
     int high[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
     int low[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
     MultiplyPlane<kFormat>(high, words, b);
-    if constexpr (Tile<kFormat>::kIsW15) MultiplyPlane<kFormat>(low, words + 4 * kWarpLanes, b);
+    if constexpr (T::kIsW15) MultiplyPlane<kFormat>(low, words + 4 * kStepWords, b);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i));
@@ -166,101 +186,134 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const ui
   }
 }
 
-// Adds the segments' sums of a unit in ascending order and writes what comes of them.
+// A segment, stage by stage.
+template <WeightFormat kFormat, int kTiles, int kUsedTiles, typename Runs>
+__device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4], const Runs& runs,
+                                                WeightRing<kFormat>& ring,
+                                                const WarpInputs<kFormat, kTiles>& x, int groups,
+                                                int warp, int lane) {
+  using S = Stage<kFormat>;
+#pragma unroll 1
+  for (int first = 0; first < groups; first += S::kGroups) {
+    const uint8_t* panel = ring.WaitForStage() + lane / 16 * S::kPanelBytes;
+    ring.Issue(runs, warp);
+    ring.Commit();
+    if (S::kGroups == 1 || first + S::kGroups <= groups) {
+#pragma unroll
+      for (int j = 0; j < S::kGroups; ++j) {
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
+                                                   lane);
+      }
+    } else {
+#pragma unroll 1
+      for (int j = 0; first + j < groups; ++j) {
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
+                                                   lane);
+      }
+    }
+  }
+}
+
+// Adds the segments' sums of a unit in ascending order and writes what comes of them. `thread`: of
+// the block, from another warp on each time.
 template <int kTokens>
-__device__ __forceinline__ void WriteUnit(const MatrixWork& m, int first_block, const float* sums) {
+__device__ __forceinline__ void WriteUnit(const MatrixWork& m, int first_block, int blocks,
+                                          const float* sums, uint32_t thread) {
   const int log_rows = m.up ? 4 : 5, rows = 1 << log_rows;
   const auto tokens = uint32_t(m.num_tokens);
-  const uint32_t outputs = uint32_t(m.at_once) * tokens << log_rows;
-  for (uint32_t i = threadIdx.x; i < outputs; i += blockDim.x) {
+  const uint32_t outputs = uint32_t(blocks) * tokens << log_rows;
+  for (uint32_t i = thread; i < outputs; i += blockDim.x) {
     const uint32_t j = i >> log_rows;
-    const int row = int(i) & (rows - 1), block = int(j / tokens), t = int(j % tokens);
+    const int row = int(i) & (rows - 1), block = tokens == 1 ? int(j) : int(j / tokens);
+    const int t = int(j) - block * int(tokens);
     const int64_t r = int64_t(first_block + block) * rows + row;
     if (r >= m.rows) continue;
-    const float* from = sums + (block * m.segments * kBlockRows + row) * kTokens + t;
+    const float* from = sums + (block * m.segments * kTokens + t) * kBlockRows + row;
     float total = 0, up = 0;
+#pragma unroll 4
     for (int s = 0; s < m.segments; ++s) {
       total = __fadd_rn(total, from[s * kBlockRows * kTokens]);
-      if (m.up) up = __fadd_rn(up, from[(s * kBlockRows + kPanelRows) * kTokens]);
+      if (m.up) up = __fadd_rn(up, from[s * kBlockRows * kTokens + kPanelRows]);
     }
     m.y[t * m.y_stride + r] = m.up ? __fmul_rn(Silu(total), up) : total;
   }
 }
 
 // All units of a launch that are this block's; the ring's first stages are on their way already.
-template <WeightFormat kFormat, int kTiles, typename Units>
-__device__ __forceinline__ void RunUnits(const Units& units, WeightRing<kFormat>& ring,
+template <WeightFormat kFormat, int kTiles, typename Runs>
+__device__ __forceinline__ void RunUnits(const Runs& runs, WeightRing<kFormat>& ring,
                                          uint8_t* shared, const DecodeShape& shape, int warp,
                                          int lane) {
-  using S = Stage<kFormat>;
-  constexpr int kTokens = Inputs<kTiles>::kTokens;
+  using I = Inputs<kTiles>;
   const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
   WarpInputs<kFormat, kTiles> x(
-      shared + layout.inputs + warp * Inputs<kTiles>::Bytes(shape.num_columns / 2),
-      shape.num_columns, lane);
-  const uint8_t* stages = shared + warp * shape.depth * S::kBytes;
-  const size_t sum_floats = layout.SumBytes(shape) / sizeof(float);
-  int slot = 0;
+      shared + layout.inputs + warp * shape.input_slots * I::Bytes(shape.num_columns), shape, lane);
+  const int sum_floats = shape.sum_segments * kBlockRows * I::kTokens;
   bool odd = false;
-  for (int unit = int(blockIdx.x); unit < units.total; unit += int(gridDim.x), odd = !odd) {
-    const Unit u = units.At(unit);
+  uint32_t thread = threadIdx.x;
+  Cursor& at = CursorsOf<kFormat, kTiles>(layout, warp)[1];
+  if (lane == 0) at.Begin();
+  while (at.Next(runs, lane)) {
     float* unit_sums = reinterpret_cast<float*>(shared + layout.sums) + (odd ? sum_floats : 0);
-    for (int pass = 0; pass < u.m.passes; ++pass) {
-      const Quantum q = QuantumOf(u.m, u.first_block, warp, pass);
-      if (q.groups == 0) continue;
-      x.Load(u.m, q);
+    const Quantum q = QuantumOf(at.m, at.blocks, warp, at.pass);
+    if (q.groups > 0) {
+      x.Load(at.m, q, at.run(), at.pass);
       float sums[kTiles][4] = {};
-      for (int first = 0; first < q.groups; first += S::kGroups) {
-        ring.WaitForStage();
-        ring.Issue(units, units.total);
-        CommitCopies();
-        const uint8_t* stage = stages + slot * S::kBytes;
-        slot = slot + 1 == shape.depth ? 0 : slot + 1;
-#pragma unroll
-        for (int j = 0; j < S::kGroups; ++j) {
-          if (first + j >= q.groups) break;
-          MultiplyGroup<kFormat, kTiles>(
-              sums, reinterpret_cast<const uint4*>(stage + j * S::kSteps * S::kStepBytes) + lane,
-              stage + S::kScaleOffset + (2 * j + lane / 16) * S::kPanelScaleBytes, x, first + j,
-              lane);
-        }
+      if (kTiles == 1 || at.m.num_tokens > kTileTokens) {
+        MultiplySegment<kFormat, kTiles, kTiles>(sums, runs, ring, x, q.groups, warp, lane);
+      } else {
+        MultiplySegment<kFormat, kTiles, 1>(sums, runs, ring, x, q.groups, warp, lane);
       }
-      float* to = unit_sums + (((q.block - u.first_block) * u.m.segments + q.segment) * kBlockRows +
-                               lane / 4 * 4) *
-                                  kTokens;
+      float* to = unit_sums +
+                  ((q.block * at.m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
+                  lane / 4 * 4;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          to[i * kTokens + tile * kTileTokens + lane % 4] = sums[tile][i];
-        }
+        *reinterpret_cast<float4*>(to + tile * kTileTokens * kBlockRows) =
+            make_float4(sums[tile][0], sums[tile][1], sums[tile][2], sums[tile][3]);
       }
     }
+    if (at.pass + 1 < at.m.passes) continue;
     __syncthreads();
-    WriteUnit<kTokens>(u.m, u.first_block, unit_sums);
+    WriteUnit<I::kTokens>(at.m, at.place.at - at.place.first, at.blocks, unit_sums, thread);
+    thread = thread >= kWarpLanes ? thread - kWarpLanes : thread + blockDim.x - kWarpLanes;
+    if (shape.sum_buffers == 1) {
+      __syncthreads();
+    } else {
+      odd = !odd;
+    }
   }
 }
 
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
-    DecodeLinearKernel(const __grid_constant__ WorkList list, int num_units,
+__device__ __forceinline__ WeightRing<kFormat> RingOf(const DecodeShape& shape, int warp,
+                                                      int lane) {
+  const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
+  return WeightRing<kFormat>(
+      DynamicShared() + warp * shape.depth * Stage<kFormat>::kBytes,
+      CursorsOf<kFormat, kTiles>(layout, warp),
+      reinterpret_cast<uint64_t*>(DynamicShared() + layout.barriers) + warp * shape.depth,
+      shape.depth, lane);
+}
+
+template <WeightFormat kFormat, int kTiles>
+__global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, kTiles == 1 ? 2 : 1)
+    DecodeLinearKernel(const __grid_constant__ WorkList list, int all_blocks,
                        const __grid_constant__ DecodeShape shape) {
-  uint8_t* shared = DynamicShared();
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  const ListUnits<Inputs<kTiles>::kTokens> units{list, num_units};
-  WeightRing<kFormat> ring(shared + warp * shape.depth * Stage<kFormat>::kBytes, shape.depth, warp,
-                           lane);
+  const ListRuns<Inputs<kTiles>::kTokens> runs{list, all_blocks};
+  WeightRing<kFormat> ring = RingOf<kFormat, kTiles>(shape, warp, lane);
   for (int i = 0; i < shape.depth - 1; ++i) {
-    ring.Issue(units, num_units);
-    CommitCopies();
+    ring.Issue(runs, warp);
+    ring.Commit();
   }
   WaitForPrevious();
   LetNextBegin();
-  RunUnits<kFormat, kTiles>(units, ring, shared, shape, warp, lane);
+  RunUnits<kFormat, kTiles>(runs, ring, DynamicShared(), shape, warp, lane);
 }
 
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
+__global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, kTiles == 1 ? 2 : 1)
     DecodeExpertsKernel(const __grid_constant__ ExpertWork work,
                         const __grid_constant__ MatrixWork beside,
                         const __grid_constant__ DecodeShape shape) {
@@ -269,28 +322,25 @@ __global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, 1)
   const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
   auto* entries = reinterpret_cast<ExpertEntry*>(shared + layout.entries);
   auto* counts = reinterpret_cast<int*>(shared + layout.counts);
-  const int early = beside.all_units();
-  ExpertUnits<Inputs<kTiles>::kTokens> units{work, beside, entries, early};
-  WeightRing<kFormat> ring(shared + warp * shape.depth * Stage<kFormat>::kBytes, shape.depth, warp,
-                           lane);
+  ExpertRuns<Inputs<kTiles>::kTokens> runs{work, beside, entries, -1};
+  WeightRing<kFormat> ring = RingOf<kFormat, kTiles>(shape, warp, lane);
   // What does not wait for the kernel before this one: the shared expert, and the others where they
   // are known.
   int issued = 0;
-  for (; issued < shape.depth - 1 && ring.Issue(units, early); ++issued) CommitCopies();
+  for (; issued < shape.depth - 1 && ring.Issue(runs, warp); ++issued) ring.Commit();
   const auto list_experts = [&] {
-    units.total += ListEntries(work, Inputs<kTiles>::kTokens, counts,
-                               [&](int i, ExpertEntry entry) { entries[i] = entry; }) *
-                   work.matrix.units;
+    runs.num_entries = ListEntries(work, Inputs<kTiles>::kTokens, counts,
+                                   [&](int i, ExpertEntry entry) { entries[i] = entry; });
     for (; issued < shape.depth - 1; ++issued) {
-      ring.Issue(units, units.total);
-      CommitCopies();
+      ring.Issue(runs, warp);
+      ring.Commit();
     }
   };
   if (work.begin_is_old) list_experts();
   WaitForPrevious();
   LetNextBegin();
   if (!work.begin_is_old) list_experts();
-  RunUnits<kFormat, kTiles>(units, ring, shared, shape, warp, lane);
+  RunUnits<kFormat, kTiles>(runs, ring, shared, shape, warp, lane);
 }
 
 constexpr int CeilDivide(int a, int b) { return (a + b - 1) / b; }
@@ -301,7 +351,6 @@ void Plan(MatrixWork& m, int warps, int most) {
   m.inverse_segments = CeilDivide(256, m.segments);
   m.at_once = std::max(1, std::min(warps / m.segments, m.blocks()));
   m.passes = CeilDivide(m.segments, warps);
-  m.units = CeilDivide(m.blocks(), m.at_once);
   m.chunks = CeilDivide(m.num_tokens, most);
 }
 
@@ -313,6 +362,21 @@ struct Candidate {
   MatrixWork* m;
   int copies;
 };
+
+// Chooses what fits into shared memory for so many warps: long rings, and inputs that stay.
+template <WeightFormat kFormat, int kTiles>
+bool FitShape(const KernelContext& context, int warps, int passes, DecodeShape* s) {
+  s->sum_buffers = passes > 1 ? 1 : 2;
+  for (int slots : {passes, 1}) {
+    s->input_slots = slots;
+    for (int depth : {8, 6, 4, 3}) {
+      s->depth = depth;
+      if (DecodeLayout<kFormat, kTiles>(*s, warps).end <= size_t(context.shared_bytes)) return true;
+    }
+  }
+  return false;
+}
+
 template <WeightFormat kFormat, int kTiles>
 int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrices,
                 DecodeShape* shape, size_t* shared_bytes) {
@@ -321,19 +385,15 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
   DecodeShape best_shape;
   for (int warps = 1; warps <= kMostDecodeWarps; ++warps) {
     DecodeShape s = *shape;
-    int64_t units = 0, passes = 1;
+    int64_t units = 0;
+    int passes = 1;
     for (const Candidate& c : matrices) {
       Plan(*c.m, warps, Inputs<kTiles>::kTokens);
-      units += int64_t(c.copies) * c.m->all_units();
-      passes = std::max<int64_t>(passes, c.m->passes);
+      units += int64_t(c.copies) * CeilDivide(c.m->all_blocks(), c.m->at_once);
+      passes = std::max(passes, c.m->passes);
       s.sum_segments = std::max(s.sum_segments, c.m->segments * c.m->at_once);
     }
-    for (int depth : {8, 6, 4, 3}) {
-      s.depth = depth;
-      if (DecodeLayout<kFormat, kTiles>(s, warps).end <= size_t(context.shared_bytes)) break;
-      s.depth = 0;
-    }
-    if (s.depth == 0) continue;
+    if (!FitShape<kFormat, kTiles>(context, warps, passes, &s)) continue;
     const int64_t rounds =
         (units + context.num_multiprocessors - 1) / context.num_multiprocessors * passes;
     const int64_t cost = rounds * (warps + kRoundOverhead);
@@ -358,16 +418,12 @@ void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   size_t shared_bytes = 0;
   const int warps = ChooseWarps<kFormat, kTiles>(context, std::span(candidates, size_t(list.count)),
                                                  &shape, &shared_bytes);
-  int units = 0;
-  for (int i = 0; i < list.count; ++i) units += list.work[i].all_units();
-  // Where tokens come in chunks a block keeps to one of them.
-  const int chunks =
-      std::min(CeilDivide(num_tokens, Inputs<kTiles>::kTokens), context.num_multiprocessors);
-  const int blocks = context.num_multiprocessors / chunks * chunks;
-  const LaunchShape launch{dim3(unsigned(std::min(units, blocks))),
+  int blocks = 0;
+  for (int i = 0; i < list.count; ++i) blocks += list.work[i].all_blocks();
+  const LaunchShape launch{dim3(unsigned(std::min(blocks, context.num_multiprocessors))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
-         list, units, shape);
+         list, blocks, shape);
 }
 
 template <WeightFormat kFormat, int kTiles>
@@ -376,16 +432,17 @@ void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork sha
   DecodeShape shape;
   shape.num_columns = 2 * std::min(std::max(work.num_slots, shared.num_tokens), most);
   shape.num_entries = std::min(work.num_slots, work.num_experts + work.num_slots / most);
-  work.matrix.num_tokens = 1;  // of a chunk, when units are counted
+  work.matrix.num_tokens = 1;  // of a chunk, when blocks are counted
   const Candidate candidates[] = {{&work.matrix, std::min(work.num_slots, work.num_experts)},
                                   {&shared, 1}};
   const bool beside = shared.num_tokens > 0;
   size_t shared_bytes = 0;
   const int warps = ChooseWarps<kFormat, kTiles>(
       context, std::span(candidates, beside ? size_t{2} : size_t{1}), &shape, &shared_bytes);
-  const int units = shape.num_entries * work.matrix.units + shared.all_units();
-  const LaunchShape launch{dim3(unsigned(std::min(units, context.num_multiprocessors))),
+  const int blocks = shape.num_entries * work.matrix.blocks() + (beside ? shared.all_blocks() : 0);
+  const LaunchShape launch{dim3(unsigned(std::min(blocks, context.num_multiprocessors))),
                            dim3(unsigned(warps * kWarpLanes)), shared_bytes};
+  if (!beside) shared = MatrixWork{};
   Launch("experts of a few tokens", DecodeExpertsKernel<kFormat, kTiles>, launch, context.stream,
          work, shared, shape);
 }

@@ -17,16 +17,21 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * kWarpLanes;
-constexpr int kBlocksOfWarp = 2;
 // Floats of a token's row in the staging of a warp's results: 16-byte words of one store meet in no
 // bank.
 constexpr int kStagingRow = kBlockRows + 4;
 
-// Sizes of a launch's tiles.
-template <WeightFormat kFormat, int kWarpsM>
+// Sizes of a launch's tiles: kM warps beside each other over the rows, the others over the tokens;
+// a warp has kBlocks row blocks and kColumns times 8 tokens.
+template <WeightFormat kFormatOf, int kM, int kBlocksOf, int kColumns>
 struct Shape {
+  static constexpr WeightFormat kFormat = kFormatOf;
   using T = Tile<kFormat>;
-  static constexpr int kColumnTiles = T::kIsW15 ? 2 : 4;  // of 8 tokens, of a warp
+  static constexpr int kWarpsM = kM;
+  static constexpr int kBlocksOfWarp = kBlocksOf;
+  static constexpr int kColumnTiles = kColumns;
+  // Of a multiprocessor: small tiles share one.
+  static constexpr int kMinBlocks = kBlocksOf * kColumns == 1 ? 2 : 1;
   static constexpr int kWarpTokens = 8 * kColumnTiles;
   static constexpr int kTokens = kWarps / kWarpsM * kWarpTokens;
   static constexpr int kBlocks = kBlocksOfWarp * kWarpsM;
@@ -69,11 +74,9 @@ template <typename S>
 constexpr int kRingAt = (int(sizeof(Header<S>)) + 127) / 128 * 128;
 
 // Copies stages of one tile of work.
-template <WeightFormat kFormat, int kWarpsM>
-__device__ __forceinline__ void CopyStage(const Header<Shape<kFormat, kWarpsM>>& header,
-                                          uint8_t* stage, int group) {
-  using T = Tile<kFormat>;
-  using S = Shape<kFormat, kWarpsM>;
+template <typename S>
+__device__ __forceinline__ void CopyStage(const Header<S>& header, uint8_t* stage, int group) {
+  using T = typename S::T;
   static_assert(2 * S::kTokens <= kThreads && S::kTokens % 32 == 0);
   constexpr int kChunks = T::kBytes / 16;
   const MatrixWork& m = header.tile().m;
@@ -135,16 +138,16 @@ __device__ __forceinline__ void Fragments(uint32_t (&a)[2][4], const uint4 (&wor
 
 // What a warp sums: [block][h][column tile][c] of the fragments.
 template <typename S>
-using Sums = float[kBlocksOfWarp][2][S::kColumnTiles][4];
+using Sums = float[S::kBlocksOfWarp][2][S::kColumnTiles][4];
 
 // dots[n] = both planes' dots of a plane of weights, less the correction of each column.
-template <WeightFormat kFormat, typename S, bool kAll>
+template <typename S, bool kAll>
 __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint32_t (&a)[2][4],
                                      const uint32_t (&b)[S::kColumnTiles][2][4],
                                      const uint8_t* sums, int columns) {
   // Words of B for step s: tid + 4 (...) of the 16 of a group.
-  constexpr int kFirst[2] = {0, Tile<kFormat>::kIsW4 ? 1 : 2};
-  constexpr int kSecond = Tile<kFormat>::kIsW4 ? 2 : 1;
+  constexpr int kFirst[2] = {0, S::T::kIsW4 ? 1 : 2};
+  constexpr int kSecond = S::T::kIsW4 ? 2 : 1;
 #pragma unroll
   for (int plane = 0; plane < 2; ++plane) {
 #pragma unroll
@@ -154,7 +157,7 @@ __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint
       if (plane == 1) sum = *reinterpret_cast<const int2*>(sums + n * 32);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const auto less = uint32_t(Tile<kFormat>::kOffset) * uint32_t(i % 2 == 0 ? sum.x : sum.y);
+        const auto less = uint32_t(S::T::kOffset) * uint32_t(i % 2 == 0 ? sum.x : sum.y);
         dots[n][i] = plane == 0 ? 0 : int(256u * uint32_t(dots[n][i]) - less);
       }
     }
@@ -170,10 +173,11 @@ __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint
 }
 
 // Adds a group to the sums of a segment. kAll: all column tiles have tokens.
-template <WeightFormat kFormat, typename S, bool kAll>
+template <typename S, bool kAll>
 __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stage, int warp_m,
                                               int warp_n, int columns) {
-  using T = Tile<kFormat>;
+  using T = typename S::T;
+  constexpr WeightFormat kFormat = S::kFormat;
   const int lane = int(threadIdx.x) % kWarpLanes, gid = lane / 4, tid = lane % 4;
   uint32_t b[S::kColumnTiles][2][4];
   const uint8_t* x_scales = stage + S::kScalesAt + (warp_n * S::kWarpTokens + 2 * tid) * 4;
@@ -188,8 +192,8 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
     LoadMatrices(b[n][1], row + S::kTokens * kGroup);
   }
 #pragma unroll
-  for (int block = 0; block < kBlocksOfWarp; ++block) {
-    const uint8_t* tile = stage + ((warp_m * kBlocksOfWarp + block) * 2 + gid / 4) * T::kBytes;
+  for (int block = 0; block < S::kBlocksOfWarp; ++block) {
+    const uint8_t* tile = stage + ((warp_m * S::kBlocksOfWarp + block) * 2 + gid / 4) * T::kBytes;
     const uint8_t* at = tile + tid * T::kVectorBytes + (gid % 4 ^ (tid & 2)) * 16;
     float w_scale[4];
     T::Scales(tile + T::kScaleOffset, gid % 4, w_scale);
@@ -207,10 +211,10 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
       uint32_t a[2][4];
       int high[S::kColumnTiles][4], low[S::kColumnTiles][4] = {};
       Fragments<kFormat>(a, words[0], h);
-      Dots<kFormat, S, kAll>(high, a, b, x_sums, columns);
+      Dots<S, kAll>(high, a, b, x_sums, columns);
       if constexpr (T::kIsW15) {
         Fragments<kFormat>(a, words[T::kPlanes - 1], h);
-        Dots<kFormat, S, kAll>(low, a, b, x_sums, columns);
+        Dots<S, kAll>(low, a, b, x_sums, columns);
       }
 #pragma unroll
       for (int n = 0; n < S::kColumnTiles; ++n) {
@@ -237,7 +241,7 @@ __device__ __forceinline__ void WriteSums(const TileOfWork& tile, const Sums<S>&
   const int64_t first_token = tile.first_token + warp_n * S::kWarpTokens;
   const int tokens = min(m.num_tokens - int(first_token), S::kWarpTokens);
 #pragma unroll
-  for (int block = 0; block < kBlocksOfWarp; ++block) {
+  for (int block = 0; block < S::kBlocksOfWarp; ++block) {
     __syncwarp();
 #pragma unroll
     for (int n = 0; n < S::kColumnTiles; ++n) {
@@ -251,7 +255,7 @@ __device__ __forceinline__ void WriteSums(const TileOfWork& tile, const Sums<S>&
     __syncwarp();
     // A lane a row; of two matrices half a warp a token.
     const int rows = m.up ? kPanelRows : kBlockRows;
-    const int64_t b = tile.first_block + warp_m * kBlocksOfWarp + block;
+    const int64_t b = tile.first_block + warp_m * S::kBlocksOfWarp + block;
     const int64_t row = b * rows + lane % rows;
     if (row >= m.rows) continue;
 #pragma unroll 1
@@ -264,9 +268,8 @@ __device__ __forceinline__ void WriteSums(const TileOfWork& tile, const Sums<S>&
 }
 
 // A tile of work, by a block.
-template <WeightFormat kFormat, int kWarpsM>
+template <typename S>
 __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
-  using S = Shape<kFormat, kWarpsM>;
   auto& header = *reinterpret_cast<Header<S>*>(DynamicShared());
   uint8_t* ring = DynamicShared() + kRingAt<S>;
   if (threadIdx.x == 0) *reinterpret_cast<TileOfWork*>(header.tile_bytes) = given;
@@ -277,15 +280,15 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
   __syncthreads();
   const TileOfWork& tile = header.tile();
   const int warp = int(threadIdx.x) / kWarpLanes;
-  const int warp_m = warp % kWarpsM, warp_n = warp / kWarpsM;
+  const int warp_m = warp % S::kWarpsM, warp_n = warp / S::kWarpsM;
   const int groups = given.m.groups;
   for (int g = 0; g < depth - 1; ++g) {
-    if (g < groups) CopyStage<kFormat, kWarpsM>(header, ring + g * S::kStageBytes, g);
+    if (g < groups) CopyStage<S>(header, ring + g * S::kStageBytes, g);
     CommitCopies();
   }
   // Column tiles that have tokens, if this warp has rows.
   const int tokens = tile.m.num_tokens - tile.first_token - warp_n * S::kWarpTokens;
-  const bool has_rows = tile.first_block + warp_m * kBlocksOfWarp < tile.m.blocks();
+  const bool has_rows = tile.first_block + warp_m * S::kBlocksOfWarp < tile.m.blocks();
   const int columns = !has_rows || tokens <= 0 ? 0 : (min(tokens, S::kWarpTokens) + 7) / 8;
   Sums<S> total = {}, segment = {};
   int slot = 0;
@@ -302,19 +305,19 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
     const int ahead = g + depth - 1, free_slot = slot == 0 ? depth - 1 : slot - 1;
     uint8_t* to = ring + free_slot * S::kStageBytes;
     const bool copies_first = warp < kWarps / 2;
-    if (ahead < groups && copies_first) CopyStage<kFormat, kWarpsM>(header, to, ahead);
+    if (ahead < groups && copies_first) CopyStage<S>(header, to, ahead);
     const uint8_t* stage = ring + slot * S::kStageBytes;
     slot = slot + 1 == depth ? 0 : slot + 1;
     if (columns == S::kColumnTiles) {
-      MultiplyStage<kFormat, S, true>(segment, stage, warp_m, warp_n, columns);
+      MultiplyStage<S, true>(segment, stage, warp_m, warp_n, columns);
     } else if (columns > 0) {
-      MultiplyStage<kFormat, S, false>(segment, stage, warp_m, warp_n, columns);
+      MultiplyStage<S, false>(segment, stage, warp_m, warp_n, columns);
     }
-    if (ahead < groups && !copies_first) CopyStage<kFormat, kWarpsM>(header, to, ahead);
+    if (ahead < groups && !copies_first) CopyStage<S>(header, to, ahead);
     CommitCopies();
     if (g % kSegmentGroups != kSegmentGroups - 1 && g + 1 != groups) continue;
 #pragma unroll
-    for (int i = 0; i < kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
+    for (int i = 0; i < S::kBlocksOfWarp * 2 * S::kColumnTiles * 4; ++i) {
       float& t = (&total[0][0][0][0])[i];
       float& s = (&segment[0][0][0][0])[i];
       t = __fadd_rn(t, s);
@@ -327,10 +330,9 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
   WriteSums<S>(tile, total, warp_m, warp_n, staging);
 }
 
-template <WeightFormat kFormat, int kWarpsM>
-__global__ void __launch_bounds__(kThreads, 1)
+template <typename S>
+__global__ void __launch_bounds__(kThreads, S::kMinBlocks)
     PrefillLinearKernel(const __grid_constant__ WorkList list, int depth) {
-  using S = Shape<kFormat, kWarpsM>;
   WaitForPrevious();
   LetNextBegin();
   int at = int(blockIdx.x), i = 0, token_tiles = 1, tiles = 1;
@@ -343,14 +345,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int in_head = at % tiles;
   const TileOfWork tile{list.work[i].Head(at / tiles), in_head / token_tiles * S::kBlocks,
                         in_head % token_tiles * S::kTokens};
-  RunTile<kFormat, kWarpsM>(tile, depth);
+  RunTile<S>(tile, depth);
 }
 
-template <WeightFormat kFormat, int kWarpsM>
-__global__ void __launch_bounds__(kThreads, 1)
+template <typename S>
+__global__ void __launch_bounds__(kThreads, S::kMinBlocks)
     PrefillExpertsKernel(const __grid_constant__ ExpertWork work,
                          const __grid_constant__ MatrixWork beside, int most_entries, int depth) {
-  using S = Shape<kFormat, kWarpsM>;
   __shared__ ExpertEntry entry;
   __shared__ int counts[kMostListWarps];
   WaitForPrevious();
@@ -371,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     tile.m = work.Expert(entry);
     tile.first_block = (at - beside_tiles) / most_entries * S::kBlocks;
   }
-  RunTile<kFormat, kWarpsM>(tile, depth);
+  RunTile<S>(tile, depth);
 }
 
 constexpr int kStaticBytes = 256;  // of shared memory that the kernels declare, at most
@@ -391,28 +392,26 @@ int Depth(const KernelContext& context) {
   return 0;
 }
 
-template <WeightFormat kFormat, int kWarpsM>
+template <typename S>
 void LaunchLinear(const KernelContext& context, const WorkList& list) {
-  using S = Shape<kFormat, kWarpsM>;
   int tiles = 0;
   for (int i = 0; i < list.count; ++i) {
     const MatrixWork& m = list.work[i];
     tiles += RowTiles(m, S::kBlocks) * TokenTiles(m, S::kTokens) * m.num_heads;
   }
   const int depth = Depth<S>(context);
-  Launch("linear of many tokens", PrefillLinearKernel<kFormat, kWarpsM>,
+  Launch("linear of many tokens", PrefillLinearKernel<S>,
          {dim3(unsigned(tiles)), dim3(kThreads), SharedBytes<S>(depth)}, context.stream, list,
          depth);
 }
 
-template <WeightFormat kFormat, int kWarpsM>
+template <typename S>
 void LaunchExperts(const KernelContext& context, const ExpertWork& work, const MatrixWork& shared) {
-  using S = Shape<kFormat, kWarpsM>;
   const int entries = std::min(work.num_slots, work.num_experts + work.num_slots / S::kTokens);
   const int tiles = RowTiles(work.matrix, S::kBlocks) * entries +
                     RowTiles(shared, S::kBlocks) * TokenTiles(shared, S::kTokens);
   const int depth = Depth<S>(context);
-  Launch("experts of many tokens", PrefillExpertsKernel<kFormat, kWarpsM>,
+  Launch("experts of many tokens", PrefillExpertsKernel<S>,
          {dim3(unsigned(tiles)), dim3(kThreads), SharedBytes<S>(depth)}, context.stream, work,
          shared, entries, depth);
 }
@@ -420,23 +419,38 @@ void LaunchExperts(const KernelContext& context, const ExpertWork& work, const M
 // Tokens an expert has on average from which wider tiles pay: a tile of so many is rarely half
 // empty.
 constexpr int kTokensForWideTiles = 96;
+constexpr int kTokensOfSmallTiles = 128;
+
+// Tiles of 8 tokens that a warp of large tiles has registers for.
+template <WeightFormat kFormat>
+constexpr int kWideColumns = kFormat == WeightFormat::kW15 ? 2 : 4;
 
 }  // namespace
 
 template <WeightFormat kFormat>
 void PrefillLinear(const KernelContext& context, const WorkList& list) {
-  LaunchLinear<kFormat, 2>(context, list);
+  int tokens = 0;
+  for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
+  // Few tokens have small tiles, so that all multiprocessors have some: 64 x 32, or 32 x 64.
+  if (tokens <= 32) {
+    LaunchLinear<Shape<kFormat, 2, 1, 1>>(context, list);
+  } else if (tokens <= kTokensOfSmallTiles) {
+    LaunchLinear<Shape<kFormat, 1, 1, 1>>(context, list);
+  } else {
+    LaunchLinear<Shape<kFormat, 2, 2, kWideColumns<kFormat>>>(context, list);
+  }
 }
 
 template <WeightFormat kFormat>
 void PrefillExperts(const KernelContext& context, const ExpertWork& work,
                     const MatrixWork& shared) {
+  constexpr int kColumns = kWideColumns<kFormat>;
   if constexpr (kFormat == WeightFormat::kW15) {
-    LaunchExperts<kFormat, 4>(context, work, shared);
+    LaunchExperts<Shape<kFormat, 4, 2, kColumns>>(context, work, shared);
   } else if (work.num_slots >= kTokensForWideTiles * work.num_experts) {
-    LaunchExperts<kFormat, 4>(context, work, shared);
+    LaunchExperts<Shape<kFormat, 4, 2, kColumns>>(context, work, shared);
   } else {
-    LaunchExperts<kFormat, 8>(context, work, shared);
+    LaunchExperts<Shape<kFormat, 8, 2, kColumns>>(context, work, shared);
   }
 }
 

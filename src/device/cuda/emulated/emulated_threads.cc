@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -40,6 +41,13 @@ struct Thread {
   int64_t num_groups = 0;   // of copies, committed
 };
 
+struct Barrier {
+  int arrivals = 0;
+  int arrived = 0;           // in this phase
+  int64_t num_phases = 0;    // that have ended
+  std::vector<Copy> copies;  // of phases that nobody has waited for
+};
+
 struct Block {
   const char* kernel = "";
   std::vector<std::unique_ptr<Thread>> threads;  // of the largest block so far
@@ -49,6 +57,7 @@ struct Block {
   int64_t num_at_barrier = 0;
   std::vector<uint64_t> shared;  // dynamic, 8-byte words
   uint8_t* shared_bytes = nullptr;
+  std::map<const uint64_t*, Barrier> barriers;
 };
 
 Block block;
@@ -85,6 +94,7 @@ void StartThreads(dim3 size, const std::function<void()>& thread) {
   block.thread = &thread;
   block.num_threads = count;
   block.num_done = block.num_at_barrier = 0;
+  block.barriers.clear();
   while (block.threads.size() < count) {
     Thread& t = *block.threads.emplace_back(std::make_unique<Thread>());
     t.fiber = ctx::fiber(std::allocator_arg, stacks, [&t](ctx::fiber&& caller) {
@@ -205,6 +215,45 @@ void FinishCopies(int pending) {
     }
   }
 }
+
+namespace {
+
+Barrier& BarrierAt(const uint64_t* address) {
+  const auto found = block.barriers.find(address);
+  if (found != block.barriers.end()) return found->second;
+  std::fprintf(stderr, "%s: a barrier is used that nobody has begun\n", block.kernel);
+  std::abort();
+}
+
+}  // namespace
+
+void InitBarrier(uint64_t* barrier, int arrivals) {
+  Barrier& b = block.barriers[barrier] = Barrier();
+  b.arrivals = arrivals;
+}
+
+void ArriveWithCopy(uint64_t* barrier, void* to, const void* from, size_t num_bytes) {
+  Barrier& b = BarrierAt(barrier);
+  std::memset(to, kPoison, num_bytes);
+  b.copies.push_back({to, from, num_bytes, true, b.num_phases});
+  if (++b.arrived < b.arrivals) return;
+  b.arrived = 0;
+  ++b.num_phases;
+}
+
+void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
+  Barrier& b = BarrierAt(barrier);
+  if (b.num_phases % 2 == parity) {
+    std::fprintf(stderr, "%s: a barrier's phase is waited for before its arrivals\n", block.kernel);
+    std::abort();
+  }
+  for (const Copy& copy : b.copies) {
+    if (copy.group < b.num_phases) std::memcpy(copy.to, copy.from, copy.num_bytes);
+  }
+  std::erase_if(b.copies, [&](const Copy& copy) { return copy.group < b.num_phases; });
+}
+
+uint64_t NumGrids() { return num_grids; }
 
 }  // namespace hillstar::emulated
 

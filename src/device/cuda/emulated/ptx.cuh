@@ -101,6 +101,19 @@ void WaitForCopies() {
   emulated::FinishCopies(kPending);
 }
 
+// In every other grid only, so that kernels are run both ways.
+inline bool HasBulkCopies() { return emulated::NumGrids() % 2 == 0; }
+inline void InitBarrier(uint64_t* barrier, int arrivals) {
+  emulated::InitBarrier(barrier, arrivals);
+}
+inline void FenceBarriers() {}
+inline void ArriveWithBulkCopy(uint64_t* barrier, void* shared, const void* from, int bytes) {
+  emulated::ArriveWithCopy(barrier, shared, from, size_t(bytes));
+}
+inline void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
+  emulated::WaitForBarrier(barrier, parity);
+}
+
 inline void Forget(int&) {}
 inline float LoadVolatile(const float* from) { return *from; }
 inline float HalfBitsToFloat(uint16_t bits) { return HalfToFloat(bits); }
