@@ -1,0 +1,658 @@
+// Attention of few tokens, or of long contexts, inside kernels: what is done for a split is cut
+// into pieces that a whole GPU shares. Blocks of the first kernel find the scores of 64 keys with
+// some heads; those of another, with the weights that follow, the values of 128 latents of some
+// heads. They leave scores and partial results in scratch memory.
+#pragma once
+
+#include "ops/attention/attention_block_cuda.cuh"
+#include "ops/quantise/quantise_cuda.cuh"
+
+namespace hillstar::cuda {
+
+// More tokens than these keep a GPU busy without a cut.
+inline constexpr int kMaxSplitTokens = 64;
+inline constexpr int kSplitChunks = kSplit / kChunk;
+// Latents of a block: what 8 warps have, 16 each.
+inline constexpr int kValueLatents = 128;
+// Splits that the last block of a token to end merges itself.
+inline constexpr int kMaxJoinedSplits = 16;
+
+// What the kernels leave for each other. Splits of all tokens are counted through.
+struct SplitScratch {
+  float* values = nullptr;      // [splits][heads][padded latent]: partial results
+  float* scores = nullptr;      // [splits][heads][kSplit]; then, in a head's place, its weights
+  float* key_scales = nullptr;  // [splits][kSplit]
+  float2* numbers = nullptr;    // [splits][heads]: largest, sum
+  int32_t* tickets = nullptr;   // [splits][tickets_each]: a token's are those of its first split
+  int32_t tickets_each = 0;
+  int64_t capacity = 0;  // splits
+};
+struct AttendArguments {
+  AttendTask task;
+  AttendLayout layout;
+  SplitScratch scratch;
+  int num_head_groups;
+  bool joins;  // whoever ends last merges
+  int32_t* bad;
+  int32_t code;
+};
+// A head's weights in scratch memory: planes, then the chunks' factors.
+inline constexpr int kWeightBytes = 2 * kSplit;
+struct ChunkFactors {
+  float decay;  // of the values before
+  float scale;  // of the weights
+};
+
+// Where the splits of tokens are. Every warp finds out for itself, its lane l for tokens l and l +
+// 32: splits of tokens up to this one end at ends. Tokens are cut as long as there is room.
+struct SplitList {
+  int ends[2];
+  int keys[2];     // < 0: -1 - keys of a dense token
+  int num_tokens;  // that are cut
+  int num_splits;  // of these
+
+  __device__ __forceinline__ void Make(const AttendTask& task, int64_t capacity) {
+    const int lane = int(threadIdx.x) % kWarpLanes;
+    const int live = *task.live;
+    int before = 0;
+    num_tokens = 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int t = lane + kWarpLanes * r;
+      const bool exists = t < task.num_tokens;
+      const TokenKeys own = KeysOf(task, exists ? t : 0);
+      keys[r] = own.is_dense ? -1 - own.num : own.num;
+      int64_t splits = (own.num + kSplit - 1) / kSplit;
+      if (splits > capacity) splits = capacity + 1;  // so that sums stay within int32
+      const bool is_live = exists && t < live;
+      int end = is_live ? int(splits) : 0;
+      for (int delta = 1; delta < kWarpLanes; delta *= 2) {
+        const int other = __shfl_up_sync(kAllLanes, end, delta);
+        if (lane >= delta) end += other;
+      }
+      ends[r] = before + end;
+      before = __shfl_sync(kAllLanes, ends[r], kWarpLanes - 1);
+      num_tokens += __popc(__ballot_sync(kAllLanes, is_live && ends[r] <= capacity));
+    }
+    num_splits = num_tokens == 0 ? 0 : Of(ends, num_tokens - 1);
+  }
+  static __device__ __forceinline__ int Of(const int (&numbers)[2], int token) {
+    return __shfl_sync(kAllLanes, token < kWarpLanes ? numbers[0] : numbers[1], token % kWarpLanes);
+  }
+  __device__ __forceinline__ int TokenOf(int split) const {
+    return __popc(__ballot_sync(kAllLanes, ends[0] <= split)) +
+           __popc(__ballot_sync(kAllLanes, ends[1] <= split));
+  }
+  __device__ __forceinline__ int Begin(int token) const {
+    const int before = Of(ends, token == 0 ? 0 : token - 1);
+    return token == 0 ? 0 : before;
+  }
+  __device__ __forceinline__ TokenKeys KeysOfToken(int token) const {
+    const int n = Of(keys, token);
+    return {n < 0 ? -1 - n : n, n < 0};
+  }
+};
+
+// Scores of chunks with a group of heads, each block those of some chunks in a row. Nobody waits
+// for a ticket when this begins, so it sets them to 0.
+template <int kTiles, bool kLow, bool kCodes>
+__global__ void __launch_bounds__(kAttendThreads, 2)
+    AttendScoresKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  const AttendTask& task = arguments.task;
+  const SplitScratch& scratch = arguments.scratch;
+  SplitList list;
+  list.Make(task, scratch.capacity);
+  for (int i = int(blockIdx.x) * kAttendThreads + int(threadIdx.x);
+       i < list.num_splits * scratch.tickets_each; i += int(gridDim.x) * kAttendThreads) {
+    scratch.tickets[i] = 0;
+  }
+  using Block = AttendBlock<kTiles, kLow, kCodes>;
+  Block block(task, arguments.layout);
+  const int groups = arguments.num_head_groups;
+  const int first_head = int(blockIdx.x) % groups * Block::kHeads;
+  const int num_heads = int(task.num_heads) - first_head;
+  const int64_t chunks = int64_t(list.num_splits) * kSplitChunks;
+  const int64_t share = int(blockIdx.x) / groups, shares = int(gridDim.x) / groups;
+  const int end = int(chunks * (share + 1) / shares);
+  int before = -1;
+  for (int c = int(chunks * share / shares); c < end; ++c) {
+    const int split = c / kSplitChunks, token = list.TokenOf(split);
+    const int chunk = c - list.Begin(token) * kSplitChunks;  // of the token
+    const TokenKeys keys = list.KeysOfToken(token);
+    const int left = keys.num - chunk * kChunk;
+    if (left <= 0) continue;
+    const int n = left < kChunk ? left : kChunk;
+    __syncthreads();  // nobody reads what was there before
+    if (token != before) block.LoadQueries(token, keys, first_head);
+    before = token;
+    if (threadIdx.x < kChunk) {
+      typename Block::RowFinder finder;
+      block.FindPosition(chunk, &finder);
+      block.FindPage(&finder);
+      block.FindRow(chunk, finder);
+    }
+    __syncthreads();
+    block.LoadChunk(chunk, n);
+    WaitForCopies<0>();
+    __syncthreads();
+    if (kCodes && arguments.layout.stages_codes) {
+      block.ExpandChunk(chunk, n);
+      __syncthreads();
+    }
+    const int64_t row = int64_t(split) * task.num_heads + first_head;
+    const int first_key = c % kSplitChunks * kChunk;
+    block.Scores(chunk, n, scratch.scores + row * kSplit + first_key, kSplit, num_heads);
+    if (first_head == 0 && int(threadIdx.x) < n) {
+      const uint8_t* scale = block.row(chunk, int(threadIdx.x)) + arguments.layout.scale_at;
+      scratch.key_scales[int64_t(split) * kSplit + first_key + int(threadIdx.x)] =
+          *reinterpret_cast<const float*>(scale);
+    }
+  }
+}
+
+// A head's weights of a split, by 16 lanes: lane j has keys j, 16 + j, 32 + j and 48 + j of each
+// chunk, in the bytes of a word of each plane.
+struct HeadWeights {
+  uint32_t hi[kSplitChunks], lo[kSplitChunks];
+  ChunkFactors factors[kSplitChunks];
+  float largest, sum;
+};
+// Both halves of a warp at once, for n keys.
+__device__ __forceinline__ void WeighHead(const float* scores, const float* key_scales, int n,
+                                          HeadWeights* out) {
+  const float none = -__uint_as_float(0x7f800000u);
+  const int lane = int(threadIdx.x) % kWarpLanes, own = lane % 16;
+  float p[kSplitChunks][4], key_scale[kSplitChunks][4], largest[kSplitChunks];
+  bool finite[kSplitChunks];
+#pragma unroll
+  for (int c = 0; c < kSplitChunks; ++c) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = c * kChunk + 16 * i + own;
+      p[c][i] = key < n ? scores[key] : none;
+      key_scale[c][i] = key < n ? key_scales[key] : 0.0f;
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < kSplitChunks; ++c) {
+    bool is_finite = true;
+    largest[c] = none;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool valid = c * kChunk + 16 * i + own < n;
+      is_finite = is_finite && (!valid || IsFinite(p[c][i]));
+      largest[c] = p[c][i] > largest[c] ? p[c][i] : largest[c];
+    }
+    const unsigned all = __ballot_sync(kAllLanes, is_finite);
+    finite[c] = (all >> (lane & 16) & 0xffff) == 0xffff;
+  }
+#pragma unroll
+  for (int bits = 1; bits < 16; bits *= 2) {
+#pragma unroll
+    for (int c = 0; c < kSplitChunks; ++c) {
+      const float other = __shfl_xor_sync(kAllLanes, largest[c], bits);
+      largest[c] = other > largest[c] ? other : largest[c];
+    }
+  }
+  float sum[kSplitChunks], amax[kSplitChunks];
+  float before = none;
+#pragma unroll
+  for (int c = 0; c < kSplitChunks; ++c) {
+    const float next = __fadd_rn(largest[c] > before ? largest[c] : before, 0.0f);
+    out->factors[c].decay = c == 0 ? 0.0f : Exp(__fsub_rn(before, next));
+    before = next;
+    amax[c] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool valid = c * kChunk + 16 * i + own < n;
+      p[c][i] = valid ? Exp(__fsub_rn(p[c][i], next)) : 0.0f;
+      key_scale[c][i] = finite[c] ? __fmul_rn(p[c][i], key_scale[c][i]) : 0.0f;  // the weight
+      const float m = Magnitude(key_scale[c][i]);
+      amax[c] = m > amax[c] ? m : amax[c];
+    }
+    sum[c] = __fadd_rn(__fadd_rn(__fadd_rn(p[c][0], p[c][1]), p[c][2]), p[c][3]);
+  }
+#pragma unroll
+  for (int bits = 8; bits > 0; bits /= 2) {
+#pragma unroll
+    for (int c = 0; c < kSplitChunks; ++c) {
+      sum[c] = __fadd_rn(sum[c], __shfl_xor_sync(kAllLanes, sum[c], bits));
+      const float other = __shfl_xor_sync(kAllLanes, amax[c], bits);
+      amax[c] = other > amax[c] ? other : amax[c];
+    }
+  }
+  out->largest = before;
+  out->sum = 0.0f;
+#pragma unroll
+  for (int c = 0; c < kSplitChunks; ++c) {
+    const RowScale scale = ScaleOf(amax[c]);
+    out->factors[c].scale = __fmul_rn(scale.scale, 0x1p-8f);
+    out->hi[c] = out->lo[c] = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const PlanePair planes = ToPlanes(key_scale[c][i], scale.inverse);
+      out->hi[c] |= uint32_t(uint8_t(planes.hi)) << (8 * i);
+      out->lo[c] |= uint32_t(uint8_t(planes.lo)) << (8 * i);
+    }
+    if (c * kChunk >= n) continue;
+    if (c > 0) sum[c] = __fmaf_rn(out->sum, out->factors[c].decay, sum[c]);
+    out->sum = finite[c] ? sum[c] : __uint_as_float(0x7fc00000u);
+  }
+}
+// To [plane][kSplit] bytes and [kSplitChunks] factors.
+__device__ __forceinline__ void StoreWeights(const HeadWeights& head, uint8_t* weights,
+                                             ChunkFactors* factors) {
+  const int own = int(threadIdx.x) % 16;
+#pragma unroll
+  for (int c = 0; c < kSplitChunks; ++c) {
+    auto* to = reinterpret_cast<uint32_t*>(weights + c * kChunk) + own;
+    to[0] = head.hi[c];
+    to[kSplit / 4] = head.lo[c];
+    if (own == 0) factors[c] = head.factors[c];
+  }
+}
+
+// The weights of all splits in their scores' place, each half warp one head's.
+__global__ void __launch_bounds__(kAttendThreads)
+    AttendWeightsKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  const AttendTask& task = arguments.task;
+  const SplitScratch& scratch = arguments.scratch;
+  SplitList list;
+  list.Make(task, scratch.capacity);
+  const int warp = int(threadIdx.x) / kWarpLanes, half = int(threadIdx.x) / 16 % 2;
+  const int pairs = (int(task.num_heads) + 1) / 2;
+  const int64_t num_items = int64_t(list.num_splits) * pairs;
+  for (int64_t item = int64_t(blockIdx.x) * kAttendWarps + warp; item < num_items;
+       item += int64_t(gridDim.x) * kAttendWarps) {
+    const int split = int(item / pairs), h = int(item % pairs) * 2 + half;
+    const bool exists = h < int(task.num_heads);
+    const int token = list.TokenOf(split);
+    const int left = list.KeysOfToken(token).num - (split - list.Begin(token)) * kSplit;
+    const int64_t row = int64_t(split) * task.num_heads + (exists ? h : 0);
+    HeadWeights head;
+    WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit,
+              left < kSplit ? left : kSplit, &head);
+    __syncwarp();  // all have read
+    if (!exists) continue;
+    auto* weights = reinterpret_cast<uint8_t*>(scratch.scores + row * kSplit);
+    StoreWeights(head, weights, reinterpret_cast<ChunkFactors*>(weights + kWeightBytes));
+    if (threadIdx.x % 16 == 0) scratch.numbers[row] = make_float2(head.largest, head.sum);
+  }
+}
+
+struct MergeStep {
+  float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
+};
+
+// kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes; kWeighs: finds
+// the weights, else these were found by AttendWeightsKernel.
+template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
+struct ValuesBlock {
+  static constexpr int kHeads = kTileHeads * kTiles;
+  static constexpr int kPlanes = kLow ? 2 : 1;
+  static constexpr int kRowPitch = kPlanes * kValueLatents + 16;
+  // Every second row that ldmatrix reads is 16 keys further: with such a gap in other banks.
+  static constexpr int kRowGap = 64;
+  static constexpr int kRowsBytes = kSplit * kRowPitch + kSplit / 16 * kRowGap;
+  static constexpr int kPlanesPitch = kWeightBytes + 16;
+  static constexpr int kSharedBytes =
+      kRowsBytes +
+      kHeads * (kPlanesPitch + int(sizeof(ChunkFactors)) * kSplitChunks + int(sizeof(float2))) +
+      kSplit * 8;
+  static constexpr int kOutPitch = kValueLatents + 8;
+  static_assert(kHeads * kOutPitch * 4 <= kRowsBytes);
+  static_assert(kHeads * kMaxJoinedSplits * int(sizeof(MergeStep) + sizeof(float2)) <= kRowsBytes);
+
+  const AttendArguments& arguments;
+  const AttendTask& task;
+  uint8_t* rows;           // [kSplit][kRowPitch], with gaps; at last other things
+  uint8_t* weights;        // [kHeads][kPlanesPitch]
+  ChunkFactors* factors;   // [kHeads][kSplitChunks]
+  float2* numbers;         // [kHeads]
+  const uint8_t** places;  // [kSplit]
+  int warp, lane, g, t;
+  int split, token, num_splits;  // of the token
+  int first_split;               // of the token
+  int n;                         // keys
+  int first_head, num_heads;     // num_heads: from the first on
+  int first_latent, width;
+
+  __device__ __forceinline__ explicit ValuesBlock(const AttendArguments& a)
+      : arguments(a), task(a.task) {
+    rows = DynamicShared();
+    weights = rows + kRowsBytes;
+    factors = reinterpret_cast<ChunkFactors*>(weights + kHeads * kPlanesPitch);
+    numbers = reinterpret_cast<float2*>(factors + kHeads * kSplitChunks);
+    places = reinterpret_cast<const uint8_t**>(numbers + kHeads);
+    warp = int(threadIdx.x) / kWarpLanes;
+    lane = int(threadIdx.x) % kWarpLanes;
+    g = lane / 4;
+    t = lane % 4;
+  }
+  static __device__ __forceinline__ int RowAt(int key) {
+    return key * kRowPitch + key / 16 * kRowGap;
+  }
+
+  // Takes up an item and begins to fetch its rows.
+  __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges) {
+    const int in_split = item % (ranges * arguments.num_head_groups);
+    split = item / (ranges * arguments.num_head_groups);
+    token = list.TokenOf(split);
+    first_split = list.Begin(token);
+    const TokenKeys keys = list.KeysOfToken(token);
+    num_splits = (keys.num + kSplit - 1) / kSplit;
+    const int first_key = (split - first_split) * kSplit;
+    n = keys.num - first_key < kSplit ? keys.num - first_key : kSplit;
+    first_head = in_split / ranges * kHeads;
+    num_heads = int(task.num_heads) - first_head;
+    first_latent = in_split % ranges * kValueLatents;
+    const int padded = arguments.layout.padded_latent;
+    width = padded - first_latent < kValueLatents ? padded - first_latent : kValueLatents;
+    if (int(threadIdx.x) < n) {
+      const PageId* ids = task.pages.ids[token];
+      const int key = first_key + int(threadIdx.x);
+      const int position =
+          keys.is_dense ? key : task.selection.lists[token * task.selection.max_keys + key];
+      places[threadIdx.x] = task.pages.memory[ids[position / int(kPageTokens)]] +
+                            task.pages.offset + first_latent +
+                            position % int(kPageTokens) * arguments.layout.global_row_bytes;
+    }
+    __syncthreads();
+    constexpr int kPieces = kValueLatents / 16, kOfRow = (kCodes ? 1 : kPlanes) * kPieces;
+    const int plane = int(threadIdx.x) % kOfRow / kPieces, at = int(threadIdx.x) % kPieces * 16;
+    if (at < width) {
+#pragma unroll 4
+      for (int key = int(threadIdx.x) / kOfRow; key < n; key += kAttendThreads / kOfRow) {
+        const uint8_t* from = places[key] + plane * padded + at;
+        uint8_t* to = rows + RowAt(key) + plane * kValueLatents + at;
+        if constexpr (kCodes) {
+          const uint4 v = *reinterpret_cast<const uint4*>(from);
+          uint4 hi, lo;
+          ExpandCodes(v.x, &hi.x, &lo.x);
+          ExpandCodes(v.y, &hi.y, &lo.y);
+          ExpandCodes(v.z, &hi.z, &lo.z);
+          ExpandCodes(v.w, &hi.w, &lo.w);
+          *reinterpret_cast<uint4*>(to) = hi;
+          *reinterpret_cast<uint4*>(to + kValueLatents) = lo;
+        } else {
+          CopyAsync16(to, from);
+        }
+      }
+    }
+    CommitCopies();
+  }
+
+  // The weights in shared memory.
+  __device__ __forceinline__ void FindWeights() {
+    const SplitScratch& scratch = arguments.scratch;
+    const int64_t first = int64_t(split) * task.num_heads + first_head;
+    if constexpr (kWeighs) {
+#pragma unroll 1
+      for (int i = 0; i < kTiles; ++i) {
+        const int h = (warp * kTiles + i) * 2 + lane / 16;
+        const int64_t row = first + (h < num_heads ? h : 0);
+        HeadWeights head;
+        WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit, n,
+                  &head);
+        StoreWeights(head, weights + h * kPlanesPitch, factors + h * kSplitChunks);
+        if (lane % 16 == 0) numbers[h] = make_float2(head.largest, head.sum);
+      }
+    } else {
+      constexpr int kPieces = kWeightBytes / 16, kInAll = kPieces + 2;  // and the factors
+      for (int i = int(threadIdx.x); i < kHeads * kInAll; i += kAttendThreads) {
+        const int h = i / kInAll, piece = i % kInAll;
+        const int64_t row = first + (h < num_heads ? h : 0);
+        uint8_t* to = piece < kPieces ? weights + h * kPlanesPitch + 16 * piece
+                                      : reinterpret_cast<uint8_t*>(factors + h * kSplitChunks) +
+                                            16 * (piece - kPieces);
+        CopyAsync16(to,
+                    reinterpret_cast<const uint8_t*>(scratch.scores + row * kSplit) + 16 * piece);
+      }
+      CommitCopies();
+      if (threadIdx.x < kHeads) {
+        numbers[threadIdx.x] =
+            scratch.numbers[first + (int(threadIdx.x) < num_heads ? int(threadIdx.x) : 0)];
+      }
+    }
+  }
+
+  // A warp's 16 latents from 16 * warp on. [tile][parity of the latent][c]: c as MmaSignedSigned
+  // says, whose column j is latent 2 j, or 2 j + 1.
+  using Values = float[kTiles][2][4];
+
+  // 32 keys' bytes of the warp's latents, as b of two products. `from`: the lane's row.
+  static __device__ __forceinline__ void LoadValues(const uint8_t* from, uint32_t (&b)[2][2]) {
+    uint32_t m[4];
+    LoadMatricesTransposed(m, from);
+    for (int i = 0; i < 2; ++i) {
+      b[0][i] = __byte_perm(m[2 * i], m[2 * i + 1], 0x6420);
+      b[1][i] = __byte_perm(m[2 * i], m[2 * i + 1], 0x7531);
+    }
+  }
+  __device__ __forceinline__ void AddChunks(Values& values) const {
+    if (16 * warp >= width) return;
+    // Row r of matrix 2 i + m is that of key 32 m + 16 (r % 2) + 4 i + r / 2: the order in which
+    // lanes of WeighHead have their keys.
+    const int matrix = lane / 8, r = lane % 8;
+    const int key = 32 * (matrix % 2) + 16 * (r % 2) + 4 * (matrix / 2) + r / 2;
+    const uint8_t* from = rows + RowAt(key) + 16 * warp;
+    const uint8_t* planes = weights + lane % 16 * kPlanesPitch + lane / 16 * 16;
+#pragma unroll(kTiles == 1 ? kSplitChunks : 1)
+    for (int c = 0; c < kSplitChunks; ++c) {
+      if (c * kChunk >= n) break;
+      uint32_t b[kPlanes][2][2][2];  // [plane][half of 32 keys]
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        for (int p = 0; p < kPlanes; ++p) {
+          LoadValues(from + RowAt(c * kChunk) + 8 * half * kRowPitch + p * kValueLatents,
+                     b[p][half]);
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        uint32_t a[2][2][4];  // likewise
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          for (int p = 0; p < 2; ++p) {
+            LoadMatrices(a[p][half], planes + tile * kTileHeads * kPlanesPitch + p * kSplit +
+                                         c * kChunk + 32 * half);
+          }
+        }
+        int high[2][4] = {}, cross[2][4] = {};
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          for (int i = 0; i < 2; ++i) {
+            MmaSignedSigned(high[i], a[0][half], b[0][half][i][0], b[0][half][i][1]);
+            MmaSignedSigned(cross[i], a[1][half], b[0][half][i][0], b[0][half][i][1]);
+          }
+          if constexpr (kLow) {
+            for (int i = 0; i < 2; ++i) {
+              MmaSignedSigned(cross[i], a[0][half], b[1][half][i][0], b[1][half][i][1]);
+            }
+          }
+        }
+#pragma unroll
+        for (int r2 = 0; r2 < 2; ++r2) {
+          const ChunkFactors f = factors[(tile * kTileHeads + 8 * r2 + g) * kSplitChunks + c];
+          for (int i = 0; i < 4; ++i) {
+            float& v = values[tile][i / 2][2 * r2 + i % 2];
+            const int at = 2 * r2 + i % 2;
+            const auto sum =
+                float(int(uint32_t(high[i / 2][at]) * 256u + uint32_t(cross[i / 2][at])));
+            // The first chunk has no values before: fma(x, y, 0) is x * y.
+            v = __fmaf_rn(sum, f.scale, c == 0 ? 0.0f : __fmul_rn(v, f.decay));
+          }
+        }
+      }
+    }
+  }
+
+  // Calls store(head of the block, latent of the block, four values).
+  template <typename Store>
+  __device__ __forceinline__ void ForEach(const Values& values, Store store) const {
+    if (16 * warp >= width) return;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int h = tile * kTileHeads + 8 * r + g;
+        const auto& v = values[tile];
+        if (h < num_heads) {
+          store(h, 16 * warp + 4 * t,
+                make_float4(v[0][2 * r], v[1][2 * r], v[0][2 * r + 1], v[1][2 * r + 1]));
+        }
+      }
+    }
+  }
+  // Calls group(head of the block, first latent of the block) for what there is to quantise, warp
+  // after warp.
+  template <typename Group>
+  __device__ __forceinline__ void ForEachGroup(Group group) const {
+    const int heads = num_heads < kHeads ? num_heads : kHeads, groups = width / kGroup;
+    for (int i = warp; i < heads * groups; i += kAttendWarps) {
+      group(i / groups, i % groups * kGroup);
+    }
+  }
+  // Two latents of a lane, divided by the sum and quantised.
+  __device__ __forceinline__ void Finish(int h, int latent, float2 z, float sum) const {
+    const int column = first_latent + latent + 2 * lane;
+    const float x = column < arguments.layout.latent ? __fdiv_rn(z.x, sum) : 0.0f;
+    const float y = column + 1 < arguments.layout.latent ? __fdiv_rn(z.y, sum) : 0.0f;
+    const int64_t row = int64_t(token) * task.num_heads + first_head + h;
+    const PlaneGroup out = GroupOf(task.out, row, (first_latent + latent) / kGroup);
+    if (!QuantiseByWarp(x, y, out) && lane == 0) NoteBad(arguments.bad, arguments.code, token);
+  }
+  // The token has one split.
+  __device__ __forceinline__ void FinishSplit(const Values& values) const {
+    auto* out = reinterpret_cast<float*>(rows);
+    __syncthreads();  // nobody reads rows
+    ForEach(values, [&](int h, int latent, float4 v) {
+      *reinterpret_cast<float4*>(out + h * kOutPitch + latent) = v;
+    });
+    __syncthreads();
+    ForEachGroup([&](int h, int latent) {
+      const float* z = out + h * kOutPitch + latent + 2 * lane;
+      Finish(h, latent, *reinterpret_cast<const float2*>(z), numbers[h].y);
+    });
+  }
+
+  __device__ __forceinline__ void StorePartial(const Values& values) const {
+    const int padded = arguments.layout.padded_latent;
+    const int64_t first = int64_t(split) * task.num_heads + first_head;
+    float* to = arguments.scratch.values + first * padded + first_latent;
+    ForEach(values, [&](int h, int latent, float4 v) {
+      *reinterpret_cast<float4*>(to + int64_t(h) * padded + latent) = v;
+    });
+    // Blocks of other latents store the same.
+    if (kWeighs && threadIdx.x < kHeads && int(threadIdx.x) < num_heads) {
+      arguments.scratch.numbers[first + threadIdx.x] = numbers[threadIdx.x];
+    }
+  }
+  // Whether the other splits of these heads and latents are stored.
+  __device__ __forceinline__ bool IsLast(int in_token) const {
+    __syncthreads();
+    int is_last = 0;
+    if (threadIdx.x == 0) {
+      __threadfence();
+      int32_t* ticket = arguments.scratch.tickets +
+                        int64_t(first_split) * arguments.scratch.tickets_each + in_token;
+      is_last = atomicAdd(ticket, 1) == num_splits - 1;
+    }
+    is_last = __syncthreads_or(is_last);
+    __threadfence();
+    return is_last != 0;
+  }
+  // Merges the token's splits, at most kMaxJoinedSplits.
+  __device__ __forceinline__ void Join() const {
+    auto* steps = reinterpret_cast<MergeStep*>(rows);  // [kHeads][kMaxJoinedSplits]
+    auto* parts = reinterpret_cast<float2*>(steps + kHeads * kMaxJoinedSplits);  // likewise
+    const int heads = num_heads < kHeads ? num_heads : kHeads;
+    const int64_t first = int64_t(first_split) * task.num_heads + first_head;
+    const int s = int(threadIdx.x) % kMaxJoinedSplits;
+    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads;
+         h += kAttendThreads / kMaxJoinedSplits) {
+      if (s >= num_splits) break;
+      parts[h * kMaxJoinedSplits + s] =
+          __ldcg(arguments.scratch.numbers + first + s * task.num_heads + h);
+    }
+    __syncthreads();
+    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads;
+         h += kAttendThreads / kMaxJoinedSplits) {
+      if (s >= num_splits) break;
+      const float2* part = parts + h * kMaxJoinedSplits;
+      float before = part[0].x;
+      for (int i = 1; i < s; ++i) before = part[i].x > before ? part[i].x : before;
+      const float next = part[s].x > before ? part[s].x : before;
+      // The first split starts from zeros.
+      steps[h * kMaxJoinedSplits + s] = {s == 0 ? 0.0f : Exp(__fsub_rn(before, next)),
+                                         Exp(__fsub_rn(part[s].x, next)), part[s].y, 0.0f};
+    }
+    __syncthreads();
+    const int padded = arguments.layout.padded_latent;
+    ForEachGroup([&](int h, int latent) {
+      const float* from =
+          arguments.scratch.values + (first + h) * padded + first_latent + latent + 2 * lane;
+      const int64_t stride = task.num_heads * padded;
+      float sum = 0;
+      float2 z = make_float2(0.0f, 0.0f);
+      for (int begin = 0; begin < num_splits; begin += 8) {
+        float2 v[8];
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const int at = begin + i < num_splits ? begin + i : begin;
+          v[i] = __ldcg(reinterpret_cast<const float2*>(from + at * stride));
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          if (begin + i >= num_splits) break;
+          const MergeStep step = steps[h * kMaxJoinedSplits + begin + i];
+          sum = __fmaf_rn(step.sum, step.joins, __fmul_rn(sum, step.before));
+          z.x = __fmaf_rn(v[i].x, step.joins, __fmul_rn(z.x, step.before));
+          z.y = __fmaf_rn(v[i].y, step.joins, __fmul_rn(z.y, step.before));
+        }
+      }
+      Finish(h, latent, z, sum);
+    });
+  }
+};
+
+// Values of (split, heads, latents) one after another. What is read before the scores are there was
+// there before they were begun.
+template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
+__global__ void __launch_bounds__(kAttendThreads, 2)
+    AttendValuesKernel(const __grid_constant__ AttendArguments arguments) {
+  SplitList list;
+  list.Make(arguments.task, arguments.scratch.capacity);
+  using Block = ValuesBlock<kTiles, kLow, kCodes, kWeighs>;
+  Block block(arguments);
+  const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
+  const int in_split = ranges * arguments.num_head_groups;
+  const int num_items = list.num_splits * in_split;
+  int item = int(blockIdx.x);
+  if (item < num_items) block.Begin(list, item, ranges);
+  WaitForPrevious();
+  LetNextBegin();
+  while (item < num_items) {
+    block.FindWeights();
+    WaitForCopies<0>();
+    __syncthreads();
+    typename Block::Values values = {};
+    block.AddChunks(values);
+    if (block.num_splits == 1) {
+      block.FinishSplit(values);
+    } else {
+      block.StorePartial(values);
+      if (arguments.joins && block.IsLast(item % in_split)) block.Join();
+    }
+    item += int(gridDim.x);
+    if (item >= num_items) break;
+    __syncthreads();  // nobody reads what was there before
+    block.Begin(list, item, ranges);
+  }
+}
+
+}  // namespace hillstar::cuda
