@@ -167,13 +167,13 @@ __device__ void AppendIndexKey(const AppendIndexKeysTask& task, int64_t t, Block
 enum Role { kNorm, kLatents, kIndexKeys };
 
 // Block (t, role - first_role).
-template <int kEach>
+template <int kGroups>
 __global__ void __launch_bounds__(kThreads) RowsKernel(const __grid_constant__ FinishTask task,
                                                        int first_role, int32_t* bad, int32_t code) {
   __shared__ BlockScratch s;
   __shared__ float normed[kMaxRow];
   const int role = first_role + int(blockIdx.y);
-  if (role == kNorm) return NormRow<kEach>(task.norm, blockIdx.x, bad, code);
+  if (role == kNorm) return NormRow<kThreads, kGroups>(task.norm, blockIdx.x, bad, code);
   WaitForPrevious();
   LetNextBegin();
   if (role == kLatents) {
@@ -183,12 +183,12 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(const __grid_constant__ F
   }
 }
 
-template <int kEach>
+template <int kGroups>
 void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t num_tokens,
                 int first_role, int num_roles) {
   CHECK(task.latents.layout.latent + task.latents.layout.rope <= kMaxRow);
   CHECK(task.index_keys.layout.dim <= kMaxRow);
-  Launch("new rows", RowsKernel<kEach>,
+  Launch("new rows", RowsKernel<kGroups>,
          {dim3(unsigned(num_tokens), unsigned(num_roles)), dim3(kThreads),
           NormSharedBytes(task.norm.n)},
          context.stream, task, first_role, context.bad.first, context.bad.code);
@@ -198,10 +198,11 @@ void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t nu
 
 void FinishProjections(const KernelContext& context, const FinishTask& task) {
   const int num_roles = task.has_index_keys ? 3 : 2;
-  const int64_t tokens = task.norm.rows, each = CeilDiv(task.norm.n, int64_t{kNumPartials});
-  CHECK(each <= kMaxNormEach);
-  if (each <= 8) return LaunchRows<8>(context, task, tokens, kNorm, num_roles);
-  LaunchRows<kMaxNormEach>(context, task, tokens, kNorm, num_roles);
+  constexpr int64_t kWarps = kThreads / kWarpLanes;
+  const int64_t tokens = task.norm.rows, groups = NumGroups(task.norm.n);
+  CHECK(task.norm.n <= kMaxNormRow);
+  if (groups <= 4 * kWarps) return LaunchRows<4>(context, task, tokens, kNorm, num_roles);
+  LaunchRows<kMaxNormRow / kGroup / kWarps>(context, task, tokens, kNorm, num_roles);
 }
 
 void AppendLatents(const KernelContext& context, const AppendLatentsTask& task) {

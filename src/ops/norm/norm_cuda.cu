@@ -9,28 +9,29 @@
 namespace hillstar::cuda {
 namespace {
 
-template <int kEach>
-__global__ void __launch_bounds__(kNumPartials)
-    RmsNormKernel(NormTask task, int32_t* bad, int32_t code) {
-  NormRow<kEach>(task, blockIdx.x, bad, code);
+template <int kThreads, int kGroups>
+__global__ void __launch_bounds__(kThreads)
+    RmsNormKernel(const __grid_constant__ NormTask task, int32_t* bad, int32_t code) {
+  NormRow<kThreads, kGroups>(task, blockIdx.x, bad, code);
 }
 
-template <int kEach>
-void LaunchNorm(const KernelContext& context, const NormTask& task) {
-  Launch("RMSNorm", RmsNormKernel<kEach>,
-         {dim3(unsigned(task.rows)), dim3(kNumPartials), NormSharedBytes(task.n)}, context.stream,
-         task, context.bad.first, context.bad.code);
+// A block of kThreads threads a row, for rows of up to kGroups groups a warp.
+template <int kThreads, int kGroups>
+bool LaunchIfFits(const KernelContext& context, const NormTask& task) {
+  if (NumGroups(task.n) > kThreads / kWarpLanes * kGroups) return false;
+  Launch("RMSNorm", RmsNormKernel<kThreads, kGroups>,
+         {dim3(unsigned(task.rows)), dim3(kThreads), NormSharedBytes(task.n)}, context.stream, task,
+         context.bad.first, context.bad.code);
+  return true;
 }
 
 }  // namespace
 
 void RmsNorm(const KernelContext& context, const NormTask& task) {
-  const int64_t each = CeilDiv(task.n, int64_t{kNumPartials});
-  CHECK(each <= kMaxNormEach);
-  if (each <= 2) return LaunchNorm<2>(context, task);
-  if (each <= 8) return LaunchNorm<8>(context, task);
-  if (each <= 24) return LaunchNorm<24>(context, task);
-  LaunchNorm<kMaxNormEach>(context, task);
+  CHECK(task.n <= kMaxNormRow);
+  LaunchIfFits<kNumPartials, 1>(context, task) || LaunchIfFits<kMaxNormThreads, 1>(context, task) ||
+      LaunchIfFits<kMaxNormThreads, 3>(context, task) ||
+      LaunchIfFits<kMaxNormThreads, 8>(context, task);
 }
 
 }  // namespace hillstar::cuda

@@ -72,13 +72,18 @@ struct RouteTask {
   ExpertGroups groups;  // of a step of one token, or empty
 };
 
-// How many experts come before expert e, whose score is `mine`.
+// How many experts come before expert e, whose score is `mine`; scores are padded to a multiple of
+// four with -infinity.
 __device__ __forceinline__ int RankOf(const float* scores, int num_experts, int e, float mine) {
   int rank = 0;
-#pragma unroll 8
-  for (int other = 0; other < num_experts; ++other) {
-    const float score = scores[other];
-    rank += score > mine || (score == mine && other < e);
+#pragma unroll 4
+  for (int first = 0; first < num_experts; first += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(scores + first);
+    const float others[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      rank += others[i] > mine || (others[i] == mine && first + i < e);
+    }
   }
   return rank;
 }
@@ -89,8 +94,12 @@ __global__ void __launch_bounds__(kChooseThreads)
   const RouterChoice& c = task.choice;
   const int num_experts = int(c.num_experts), num_chosen = int(c.num_chosen);
   float* scores = reinterpret_cast<float*>(DynamicShared());
-  float* weights = scores + num_experts;
+  const int padded = (num_experts + 3) / 4 * 4;
+  float* weights = scores + padded;
   int32_t* experts = reinterpret_cast<int32_t*>(weights + num_chosen);
+  if (int(threadIdx.x) < padded - num_experts) {
+    scores[num_experts + threadIdx.x] = __int_as_float(int(0xff800000u));
+  }
   WaitForPrevious();
   LetNextBegin();
   const int64_t t = blockIdx.x;
@@ -181,8 +190,9 @@ void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
 namespace {
 
 void LaunchChoose(const KernelContext& context, const RouteTask& task, int64_t num_tokens) {
-  const size_t shared = size_t(task.choice.num_experts + task.choice.num_chosen) * sizeof(float) +
-                        size_t(task.choice.num_chosen) * sizeof(int32_t);
+  const size_t shared =
+      size_t(task.choice.num_experts + 3 + task.choice.num_chosen) * sizeof(float) +
+      size_t(task.choice.num_chosen) * sizeof(int32_t);
   Launch("the choice of experts", ChooseKernel,
          {dim3(unsigned(num_tokens)), dim3(kChooseThreads), shared}, context.stream, task,
          context.bad.first, context.bad.code);
