@@ -108,6 +108,10 @@ class Sequence {
   // kNonFinite naming layer and position (the sequence is then unusable).
   virtual std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                         const std::atomic<bool>* cancel = nullptr) = 0;
+  // Engine::DecodeGreedily for this sequence alone.
+  virtual void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) = 0;
+  // Whether that computes a step while the host is still busy with the last.
+  virtual bool runs_ahead() const = 0;
   // The MTP head over the tokens so far: for i = first .. num_tokens() - 2 the likeliest token
   // i + 2, given the hidden state at i and token i + 1: out[i - first].
   // REQUIRES: the sequence was made with keep_hidden. Errors: kUnsupported without an MTP layer.

@@ -20,6 +20,8 @@ class EngineSequence : public Sequence {
   std::span<const int32_t> ids() const override { return ids_; }
   std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                 const std::atomic<bool>* cancel) override;
+  void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) override;
+  bool runs_ahead() const override { return !s_.ops().is_host(); }
   std::vector<MtpToken> MtpArgmax(int64_t first) override;
   void Truncate(int64_t num_tokens) override;
   int64_t AdoptPrefix(std::span<const int32_t> prompt) override;

@@ -147,4 +147,10 @@ void EngineSequence::DecodeGreedily(EngineState& state, std::span<Sequence* cons
   GreedyDecode(state, sequences, next).Run(on_next);
 }
 
+void EngineSequence::DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) {
+  Sequence* const sequences[] = {this};
+  DecodeGreedily(s_, sequences, {&next, 1},
+                 [&](std::span<const int32_t> ids) { return on_next(ids[0]); });
+}
+
 }  // namespace hillstar
