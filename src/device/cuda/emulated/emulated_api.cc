@@ -55,6 +55,7 @@ cudaError_t Do(cudaStream_t stream, Call call) {
 
 extern "C" hillstar::emulated::Device* hillstar_emulated_device() {
   lost = false;
+  device.used_bytes = [] { return used_bytes; };
   return &device;
 }
 

@@ -69,8 +69,9 @@ void DeferCopy(void* to, const void* from, size_t num_bytes, bool valid);
 void CommitCopyGroup();
 void FinishCopies(int pending);
 
-// A barrier in shared memory that copies belong to. A phase ends with its last arrival; what it copies
-// is there when a thread has waited for it. Waiting never blocks here: the arrivals must have come.
+// A barrier in shared memory that copies belong to. A phase ends with its last arrival; what it
+// copies is there when a thread has waited for it. Waiting never blocks here: the arrivals must
+// have come.
 void InitBarrier(uint64_t* barrier, int arrivals);
 void ArriveWithCopy(uint64_t* barrier, void* to, const void* from, size_t num_bytes);
 void WaitForBarrier(uint64_t* barrier, uint32_t parity);
