@@ -7,44 +7,6 @@
 namespace hillstar::cuda {
 namespace {
 
-// How a launch is laid out.
-struct DecodeShape {
-  int depth = 0;         // slots of a warp's ring
-  int num_columns = 0;   // of B: 2 for each token there may be
-  int input_slots = 1;   // segments of inputs that a warp keeps
-  int sum_segments = 0;  // most segments x row blocks of a unit
-  int sum_buffers = 2;
-  int num_entries = 0;  // of experts, at most
-};
-
-// Where things lie in shared memory.
-template <WeightFormat kFormat, int kTiles>
-struct DecodeLayout {
-  size_t inputs, sums, cursors, entries, counts, barriers, end;
-
-  __host__ __device__ DecodeLayout(const DecodeShape& shape, int warps) {
-    inputs = size_t(warps) * size_t(shape.depth) * size_t(Stage<kFormat>::kBytes);
-    sums = inputs + size_t(warps) * size_t(shape.input_slots) *
-                        size_t(Inputs<kTiles>::Bytes(shape.num_columns));
-    // 16-byte aligned, as all before; two a warp.
-    cursors = sums + SumBytes(shape) * size_t(shape.sum_buffers);
-    entries = cursors + size_t(warps) * 2 * sizeof(Cursor);
-    barriers = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
-    counts = barriers + size_t(warps) * size_t(shape.depth) * sizeof(uint64_t);
-    end = counts + kMostListWarps * sizeof(int);
-  }
-  static __host__ __device__ size_t SumBytes(const DecodeShape& shape) {
-    return size_t(shape.sum_segments) * kBlockRows * Inputs<kTiles>::kTokens * sizeof(float);
-  }
-};
-
-// Of what it loads, and of what it multiplies.
-template <WeightFormat kFormat, int kTiles>
-__device__ __forceinline__ Cursor* CursorsOf(const DecodeLayout<kFormat, kTiles>& layout,
-                                             int warp) {
-  return reinterpret_cast<Cursor*>(DynamicShared() + layout.cursors) + 2 * warp;
-}
-
 // What a warp multiplies with: the inputs of a segment, or of a segment for each pass.
 template <WeightFormat kFormat, int kTiles>
 class WarpInputs {
@@ -78,13 +40,16 @@ class WarpInputs {
       if (t >= m.num_tokens) continue;
       const int8_t* from = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
                            q.segment * kSegmentGroups * kGroup;
-      // Words tid + 4 i, i counting up.
+      // Words tid + 4 i, i counting up, but for W4 0, 2, 1, 3: neighbours meet in an MMA.
       const int8_t* word = from + tid * 4;
       uint8_t* place = to + column * I::kColumnBytes + tid * 16;
 #pragma unroll 2
       for (int g = 0; g < q.groups; ++g) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + j * 16);
+        for (int j = 0; j < 4; ++j) {
+          const int from_j = Tile<kFormat>::kIsW4 ? j % 2 * 2 + j / 2 : j;
+          CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + from_j * 16);
+        }
       }
     }
     CommitCopies();
@@ -101,7 +66,7 @@ class WarpInputs {
     WaitForCopies<0>();
     __syncwarp();
   }
-  // B words {tid, tid + 4, tid + 8, tid + 12} of this lane's column of a tile. Columns that nobody
+  // The four B words of this lane's column of a tile. Columns that nobody
   // has are another's: what comes of them is not used.
   __device__ __forceinline__ uint4 Words(int tile, int group) const {
     return *reinterpret_cast<const uint4*>(words_[tile] + group * 64);
@@ -129,143 +94,145 @@ class WarpInputs {
   const uint8_t* scales_;
 };
 
-// c[h] += rows 4 gid + 2 h and + 1 of 64 inputs, from the words of a plane of a stage.
-constexpr int kStepWords = 4 * Tile<WeightFormat::kW4>::kVectorBytes / 16;  // from step to step
+// What a lane needs of a group: weights, the scales of its rows, B words of each tile.
+template <WeightFormat kFormat, int kUsedTiles>
+struct GroupWords {
+  using T = Tile<kFormat>;
+  static constexpr int kSteps = T::kPlaneVectors / 4;
+  uint4 w[T::kPlanes * kSteps];
+  float w_scale[4];
+  uint4 x[kUsedTiles];
+
+  // `panel`: this lane's, of the group.
+  template <int kTiles>
+  __device__ __forceinline__ void Load(const uint8_t* panel,
+                                       const WarpInputs<kFormat, kTiles>& x_of, int group,
+                                       int lane) {
+    const uint8_t* from = panel + lane % 4 * T::kVectorBytes + lane / 4 % 4 * 16;
+#pragma unroll
+    for (int i = 0; i < T::kPlanes * kSteps; ++i) {
+      w[i] = *reinterpret_cast<const uint4*>(from + i * 4 * T::kVectorBytes);
+    }
+#pragma unroll
+    for (int tile = 0; tile < kUsedTiles; ++tile) x[tile] = x_of.Words(tile, group);
+    T::Scales(panel + T::kScaleOffset, lane / 4 % 4, w_scale);
+  }
+};
+
+// c[h] = rows 4 gid + 2 h and + 1 of 64 inputs, from the words of a plane.
 template <WeightFormat kFormat>
 __device__ __forceinline__ void MultiplyPlane(int (&c)[2][4], const uint4* words, uint4 x) {
-  if constexpr (Tile<kFormat>::kIsW4) {
-    constexpr uint32_t kLow = 0x0f0f0f0fu;
 #pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const uint4 q = words[s * kStepWords];
-      const uint32_t b0 = s == 0 ? x.x : x.y, b1 = s == 0 ? x.z : x.w;
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) c[h][i] = 0;
+  }
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+    const uint32_t b0 = s == 0 ? x.x : x.z, b1 = s == 0 ? x.y : x.w;
+    if constexpr (Tile<kFormat>::kIsW4) {
+      constexpr uint32_t kLow = 0x0f0f0f0fu;
+      const uint4 q = words[s];
       MmaUnsignedSigned(c[0], {q.x & kLow, q.y & kLow, q.x >> 4 & kLow, q.y >> 4 & kLow}, b0, b1);
       MmaUnsignedSigned(c[1], {q.z & kLow, q.w & kLow, q.z >> 4 & kLow, q.w >> 4 & kLow}, b0, b1);
-    }
-  } else {
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const uint4 p = words[2 * s * kStepWords], q = words[(2 * s + 1) * kStepWords];
-      const uint32_t b0 = s == 0 ? x.x : x.z, b1 = s == 0 ? x.y : x.w;
+    } else {
+      const uint4 p = words[2 * s], q = words[2 * s + 1];
       MmaUnsignedSigned(c[0], {p.x, p.y, q.x, q.y}, b0, b1);
       MmaUnsignedSigned(c[1], {p.z, p.w, q.z, q.w}, b0, b1);
     }
   }
 }
 
-// Both planes of x of a row's dot: row i of the lane's four.
-__device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int i) {
-  return int(256u * uint32_t(c[i / 2][i % 2 * 2]) + uint32_t(c[i / 2][i % 2 * 2 + 1]));
+// Both planes of x of a row's dot, less the offset of the weights: row i of the lane's four.
+__device__ __forceinline__ int BothPlanes(const int (&c)[2][4], int correction, int i) {
+  return int(256u * uint32_t(c[i / 2][i % 2 * 2]) +
+             (uint32_t(c[i / 2][i % 2 * 2 + 1]) + uint32_t(correction)));
 }
 
-// sums[tile][i] += group `group` of the segment, of which this lane's panel is at `panel`.
+// sums[tile][i] += a group.
 template <WeightFormat kFormat, int kTiles, int kUsedTiles>
-__device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4], const uint8_t* panel,
-                                              const WarpInputs<kFormat, kTiles>& x, int group,
-                                              int lane) {
+__device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4],
+                                              const GroupWords<kFormat, kUsedTiles>& words,
+                                              const WarpInputs<kFormat, kTiles>& x, int group) {
   using T = Tile<kFormat>;
-  float w_scale[4];
-  T::Scales(panel + T::kScaleOffset, lane / 4 % 4, w_scale);
-  const auto* words =
-      reinterpret_cast<const uint4*>(panel + lane % 4 * T::kVectorBytes + lane / 4 % 4 * 16);
 #pragma unroll
   for (int tile = 0; tile < kUsedTiles; ++tile) {
-    const uint4 b = x.Words(tile, group);
     const float2 s = x.ScaleAndCorrection(tile, group);
-    // The low plane's columns begin with what corrects the offset of the weights.
-    const int begin = __float_as_int(s.y);
-    int high[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
-    int low[2][4] = {{0, begin, 0, begin}, {0, begin, 0, begin}};
-    MultiplyPlane<kFormat>(high, words, b);
-    if constexpr (T::kIsW15) MultiplyPlane<kFormat>(low, words + 4 * kStepWords, b);
+    const int correction = __float_as_int(s.y);
+    int high[2][4], low[2][4] = {};
+    MultiplyPlane<kFormat>(high, words.w, words.x[tile]);
+    if constexpr (T::kIsW15) MultiplyPlane<kFormat>(low, words.w + 4, words.x[tile]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float d = GroupDot<kFormat>(BothPlanes(high, i), BothPlanes(low, i));
-      sums[tile][i] = __fmaf_rn(d, __fmul_rn(w_scale[i], s.x), sums[tile][i]);
+      const float d = GroupDot<kFormat>(BothPlanes(high, correction, i),
+                                        T::kIsW15 ? BothPlanes(low, correction, i) : 0);
+      sums[tile][i] = __fmaf_rn(d, __fmul_rn(words.w_scale[i], s.x), sums[tile][i]);
     }
   }
 }
 
 // A segment, stage by stage.
-template <WeightFormat kFormat, int kTiles, int kUsedTiles, typename Runs>
-__device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4], const Runs& runs,
-                                                WeightRing<kFormat>& ring,
-                                                const WarpInputs<kFormat, kTiles>& x, int groups,
-                                                int warp, int lane) {
-  using S = Stage<kFormat>;
+template <WeightFormat kFormat, int kTiles, int kUsedTiles>
+__device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4],
+                                                const DecodeBlock<kFormat, kTiles>& block,
+                                                RingPosition& ring,
+                                                const WarpInputs<kFormat, kTiles>& x, int groups) {
+  using S = Stage<kFormat, kTiles>;
 #pragma unroll 1
   for (int first = 0; first < groups; first += S::kGroups) {
-    const uint8_t* panel = ring.WaitForStage() + lane / 16 * S::kPanelBytes;
-    ring.Issue(runs, warp);
-    ring.Commit();
+    WaitForBarrier(block.full(block.warp, ring.slot), ring.parity);
+    const uint8_t* panel = block.stage(block.warp, ring.slot) + block.lane / 16 * S::kPanelBytes;
     if (S::kGroups == 1 || first + S::kGroups <= groups) {
+      GroupWords<kFormat, kUsedTiles> words[2];  // the next group's are on their way
+      words[0].Load(panel, x, first, block.lane);
 #pragma unroll
       for (int j = 0; j < S::kGroups; ++j) {
-        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
-                                                   lane);
+        if (j + 1 < S::kGroups) {
+          words[(j + 1) % 2].Load(panel + (j + 1) * S::T::kBytes, x, first + j + 1, block.lane);
+        }
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, words[j % 2], x, first + j);
       }
     } else {
 #pragma unroll 1
       for (int j = 0; first + j < groups; ++j) {
-        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, panel + j * S::T::kBytes, x, first + j,
-                                                   lane);
+        GroupWords<kFormat, kUsedTiles> words;
+        words.Load(panel + j * S::T::kBytes, x, first + j, block.lane);
+        MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, words, x, first + j);
       }
     }
+    __syncwarp();
+    if (block.lane == 0) Arrive(block.free(block.warp, ring.slot));
+    ring.Next(block.shape.depth);
   }
 }
 
-// Adds the segments' sums of a unit in ascending order and writes what comes of them. `thread`: of
-// the block, from another warp on each time.
-template <int kTokens>
-__device__ __forceinline__ void WriteUnit(const MatrixWork& m, int first_block, int blocks,
-                                          const float* sums, uint32_t thread) {
-  const int log_rows = m.up ? 4 : 5, rows = 1 << log_rows;
-  const auto tokens = uint32_t(m.num_tokens);
-  const uint32_t outputs = uint32_t(blocks) * tokens << log_rows;
-  for (uint32_t i = thread; i < outputs; i += blockDim.x) {
-    const uint32_t j = i >> log_rows;
-    const int row = int(i) & (rows - 1), block = tokens == 1 ? int(j) : int(j / tokens);
-    const int t = int(j) - block * int(tokens);
-    const int64_t r = int64_t(first_block + block) * rows + row;
-    if (r >= m.rows) continue;
-    const float* from = sums + (block * m.segments * kTokens + t) * kBlockRows + row;
-    float total = 0, up = 0;
-#pragma unroll 4
-    for (int s = 0; s < m.segments; ++s) {
-      total = __fadd_rn(total, from[s * kBlockRows * kTokens]);
-      if (m.up) up = __fadd_rn(up, from[s * kBlockRows * kTokens + kPanelRows]);
-    }
-    m.y[t * m.y_stride + r] = m.up ? __fmul_rn(Silu(total), up) : total;
-  }
-}
-
-// All units of a launch that are this block's; the ring's first stages are on their way already.
-template <WeightFormat kFormat, int kTiles, typename Runs>
-__device__ __forceinline__ void RunUnits(const Runs& runs, WeightRing<kFormat>& ring,
-                                         uint8_t* shared, const DecodeShape& shape, int warp,
-                                         int lane) {
+// The warps that multiply.
+template <WeightFormat kFormat, int kTiles>
+__device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& block) {
   using I = Inputs<kTiles>;
-  const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
-  WarpInputs<kFormat, kTiles> x(
-      shared + layout.inputs + warp * shape.input_slots * I::Bytes(shape.num_columns), shape, lane);
-  const int sum_floats = shape.sum_segments * kBlockRows * I::kTokens;
-  bool odd = false;
-  uint32_t thread = threadIdx.x;
-  Cursor& at = CursorsOf<kFormat, kTiles>(layout, warp)[1];
-  if (lane == 0) at.Begin();
-  while (at.Next(runs, lane)) {
-    float* unit_sums = reinterpret_cast<float*>(shared + layout.sums) + (odd ? sum_floats : 0);
-    const Quantum q = QuantumOf(at.m, at.blocks, warp, at.pass);
-    if (q.groups > 0) {
-      x.Load(at.m, q, at.run(), at.pass);
+  const DecodeShape& shape = block.shape;
+  const int lane = block.lane;
+  WarpInputs<kFormat, kTiles> x(block.shared + block.layout.inputs +
+                                    block.warp * shape.input_slots * I::Bytes(shape.num_columns),
+                                shape, lane);
+  RingPosition ring;
+  for (RingPosition at;; at.Next(shape.num_units)) {
+    WaitForBarrier(block.told(at.slot), at.parity);
+    const Unit& unit = block.unit(at.slot);
+    if (unit.blocks == 0) return;
+    const int passes = unit.m.passes;
+    for (int pass = 0; pass < passes; ++pass) {
+      const Quantum q = QuantumOf(unit.m, unit.blocks, shape.warps, block.warp, pass);
+      if (q.groups == 0) continue;
+      x.Load(unit.m, q, unit.run, pass);
       float sums[kTiles][4] = {};
-      if (kTiles == 1 || at.m.num_tokens > kTileTokens) {
-        MultiplySegment<kFormat, kTiles, kTiles>(sums, runs, ring, x, q.groups, warp, lane);
+      if (kTiles == 1 || unit.m.num_tokens > kTileTokens) {
+        MultiplySegment<kFormat, kTiles, kTiles>(sums, block, ring, x, q.groups);
       } else {
-        MultiplySegment<kFormat, kTiles, 1>(sums, runs, ring, x, q.groups, warp, lane);
+        MultiplySegment<kFormat, kTiles, 1>(sums, block, ring, x, q.groups);
       }
-      float* to = unit_sums +
-                  ((q.block * at.m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
+      float* to = block.sums(at.slot) +
+                  ((q.block * unit.m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
                   lane / 4 * 4;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -273,74 +240,106 @@ __device__ __forceinline__ void RunUnits(const Runs& runs, WeightRing<kFormat>& 
             make_float4(sums[tile][0], sums[tile][1], sums[tile][2], sums[tile][3]);
       }
     }
-    if (at.pass + 1 < at.m.passes) continue;
-    __syncthreads();
-    WriteUnit<I::kTokens>(at.m, at.place.at - at.place.first, at.blocks, unit_sums, thread);
-    thread = thread >= kWarpLanes ? thread - kWarpLanes : thread + blockDim.x - kWarpLanes;
-    if (shape.sum_buffers == 1) {
-      __syncthreads();
-    } else {
-      odd = !odd;
-    }
+    __syncwarp();
+    if (lane == 0) Arrive(block.summed(at.slot));
   }
 }
 
-template <WeightFormat kFormat, int kTiles>
-__device__ __forceinline__ WeightRing<kFormat> RingOf(const DecodeShape& shape, int warp,
-                                                      int lane) {
-  const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
-  return WeightRing<kFormat>(
-      DynamicShared() + warp * shape.depth * Stage<kFormat>::kBytes,
-      CursorsOf<kFormat, kTiles>(layout, warp),
-      reinterpret_cast<uint64_t*>(DynamicShared() + layout.barriers) + warp * shape.depth,
-      shape.depth, lane);
+// Adds the segments' sums of a unit in ascending order and writes what comes of them, by the
+// writing warps, of which this is thread `thread`.
+template <int kTokens>
+__device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, uint32_t thread) {
+  const MatrixWork& m = unit.m;
+  const bool swiglu = m.up != nullptr;
+  const int log_rows = swiglu ? 4 : 5, rows = 1 << log_rows, segments = m.segments;
+  const auto tokens = uint32_t(m.num_tokens);
+  const uint32_t outputs = uint32_t(unit.blocks) * tokens << log_rows;
+  for (uint32_t i = thread; i < outputs; i += kWritingWarps * kWarpLanes) {
+    const uint32_t j = i >> log_rows;
+    const int row = int(i) & (rows - 1), block = tokens == 1 ? int(j) : int(j / tokens);
+    const int t = int(j) - block * int(tokens);
+    const int64_t r = int64_t(unit.first_block + block) * rows + row;
+    if (r >= m.rows) continue;
+    const float* from = sums + (block * segments * kTokens + t) * kBlockRows + row;
+    float total = 0, up = 0;
+#pragma unroll 4
+    for (int s = 0; s < segments; ++s) {
+      total = __fadd_rn(total, from[s * kBlockRows * kTokens]);
+      if (swiglu) up = __fadd_rn(up, from[s * kBlockRows * kTokens + kPanelRows]);
+    }
+    m.y[t * m.y_stride + r] = swiglu ? __fmul_rn(Silu(total), up) : total;
+  }
 }
 
+// The warps that write.
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, kTiles == 1 ? 2 : 1)
+__device__ __forceinline__ void Write(const DecodeBlock<kFormat, kTiles>& block) {
+  const auto thread = threadIdx.x - uint32_t((block.shape.warps + kLoadingWarps) * kWarpLanes);
+  for (RingPosition at;; at.Next(block.shape.num_units)) {
+    WaitForBarrier(block.told(at.slot), at.parity);
+    const Unit& unit = block.unit(at.slot);
+    if (unit.blocks == 0) return;
+    WaitForBarrier(block.summed(at.slot), at.parity);
+    WriteUnit<Inputs<kTiles>::kTokens>(unit, block.sums(at.slot), thread);
+    __syncwarp();
+    if (block.lane == 0) Arrive(block.written(at.slot));
+  }
+}
+
+// All that is left to do, each warp its part.
+template <WeightFormat kFormat, int kTiles, typename Runs>
+__device__ __forceinline__ void Run(const DecodeBlock<kFormat, kTiles>& block, const Runs& runs,
+                                    Loader<kFormat, kTiles>& loader) {
+  if (block.warp < block.shape.warps) {
+    Multiply<kFormat, kTiles>(block);
+  } else if (block.loads()) {
+    while (loader.LoadUnit(runs)) {
+    }
+    loader.End();
+  } else {
+    Write<kFormat, kTiles>(block);
+  }
+}
+
+constexpr int kMostThreads = (kMostDecodeWarps + kOtherWarps) * kWarpLanes;
+template <WeightFormat kFormat, int kTiles>
+__global__ void __launch_bounds__(kMostThreads, 1)
     DecodeLinearKernel(const __grid_constant__ WorkList list, int all_blocks,
                        const __grid_constant__ DecodeShape shape) {
-  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
+  const DecodeBlock<kFormat, kTiles> block(shape);
   const ListRuns<Inputs<kTiles>::kTokens> runs{list, all_blocks};
-  WeightRing<kFormat> ring = RingOf<kFormat, kTiles>(shape, warp, lane);
-  for (int i = 0; i < shape.depth - 1; ++i) {
-    ring.Issue(runs, warp);
-    ring.Commit();
-  }
-  WaitForPrevious();
+  Loader<kFormat, kTiles> loader(block);
+  block.Begin();
+  if (!block.loads()) WaitForPrevious();  // what is loaded does not change
   LetNextBegin();
-  RunUnits<kFormat, kTiles>(runs, ring, DynamicShared(), shape, warp, lane);
+  Run<kFormat, kTiles>(block, runs, loader);
 }
 
 template <WeightFormat kFormat, int kTiles>
-__global__ void __launch_bounds__(kMostDecodeWarps* kWarpLanes, kTiles == 1 ? 2 : 1)
+__global__ void __launch_bounds__(kMostThreads, 1)
     DecodeExpertsKernel(const __grid_constant__ ExpertWork work,
                         const __grid_constant__ MatrixWork beside,
                         const __grid_constant__ DecodeShape shape) {
-  uint8_t* shared = DynamicShared();
-  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  const DecodeLayout<kFormat, kTiles> layout(shape, int(blockDim.x) / kWarpLanes);
-  auto* entries = reinterpret_cast<ExpertEntry*>(shared + layout.entries);
-  auto* counts = reinterpret_cast<int*>(shared + layout.counts);
+  const DecodeBlock<kFormat, kTiles> block(shape);
+  auto* entries = reinterpret_cast<ExpertEntry*>(block.shared + block.layout.entries);
+  auto* counts = reinterpret_cast<int*>(block.shared + block.layout.counts);
   ExpertRuns<Inputs<kTiles>::kTokens> runs{work, beside, entries, -1};
-  WeightRing<kFormat> ring = RingOf<kFormat, kTiles>(shape, warp, lane);
-  // What does not wait for the kernel before this one: the shared expert, and the others where they
-  // are known.
-  int issued = 0;
-  for (; issued < shape.depth - 1 && ring.Issue(runs, warp); ++issued) ring.Commit();
+  Loader<kFormat, kTiles> loader(block);
+  block.Begin();
+  // What does not wait for the kernel before this one: a unit of the shared expert, if nobody has
+  // to make room for it, and the others where they are known.
+  const bool fits =
+      beside.passes == 1 && shape.depth * Stage<kFormat, kTiles>::kGroups >= kSegmentGroups;
+  if (fits && block.loads()) loader.LoadUnit(runs);
   const auto list_experts = [&] {
     runs.num_entries = ListEntries(work, Inputs<kTiles>::kTokens, counts,
                                    [&](int i, ExpertEntry entry) { entries[i] = entry; });
-    for (; issued < shape.depth - 1; ++issued) {
-      ring.Issue(runs, warp);
-      ring.Commit();
-    }
   };
   if (work.begin_is_old) list_experts();
-  WaitForPrevious();
+  if (!work.begin_is_old || !block.loads()) WaitForPrevious();
   LetNextBegin();
   if (!work.begin_is_old) list_experts();
-  RunUnits<kFormat, kTiles>(runs, ring, shared, shape, warp, lane);
+  Run<kFormat, kTiles>(block, runs, loader);
 }
 
 constexpr int CeilDivide(int a, int b) { return (a + b - 1) / b; }
@@ -363,28 +362,32 @@ struct Candidate {
   int copies;
 };
 
-// Chooses what fits into shared memory for so many warps: long rings, and inputs that stay.
+// Chooses what fits into shared memory: inputs that stay, then long rings. (Half of it for each of
+// two blocks, of this kernel and of the next, was slower: the loading warps cannot feed short
+// slots.)
 template <WeightFormat kFormat, int kTiles>
-bool FitShape(const KernelContext& context, int warps, int passes, DecodeShape* s) {
-  s->sum_buffers = passes > 1 ? 1 : 2;
+bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
   for (int slots : {passes, 1}) {
     s->input_slots = slots;
-    for (int depth : {8, 6, 4, 3}) {
-      s->depth = depth;
-      if (DecodeLayout<kFormat, kTiles>(*s, warps).end <= size_t(context.shared_bytes)) return true;
+    for (int units : {3, 2, 1}) {
+      s->num_units = units;
+      for (int depth : {8, 6, 4, 3, 2}) {
+        s->depth = depth;
+        if (DecodeLayout<kFormat, kTiles>(*s).end <= size_t(context.shared_bytes)) return true;
+      }
     }
   }
   return false;
 }
 
 template <WeightFormat kFormat, int kTiles>
-int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrices,
-                DecodeShape* shape, size_t* shared_bytes) {
-  int best = 0;
+LaunchShape ChooseShape(const KernelContext& context, std::span<const Candidate> matrices,
+                        DecodeShape* shape) {
   int64_t best_cost = 0;
-  DecodeShape best_shape;
+  DecodeShape best;
   for (int warps = 1; warps <= kMostDecodeWarps; ++warps) {
     DecodeShape s = *shape;
+    s.warps = warps;
     int64_t units = 0;
     int passes = 1;
     for (const Candidate& c : matrices) {
@@ -393,20 +396,20 @@ int ChooseWarps(const KernelContext& context, std::span<const Candidate> matrice
       passes = std::max(passes, c.m->passes);
       s.sum_segments = std::max(s.sum_segments, c.m->segments * c.m->at_once);
     }
-    if (!FitShape<kFormat, kTiles>(context, warps, passes, &s)) continue;
+    if (!FitShape<kFormat, kTiles>(context, passes, &s)) continue;
     const int64_t rounds =
         (units + context.num_multiprocessors - 1) / context.num_multiprocessors * passes;
     const int64_t cost = rounds * (warps + kRoundOverhead);
-    if (best != 0 && cost > best_cost) continue;
-    best = warps;
+    if (best.warps != 0 && cost > best_cost) continue;
     best_cost = cost;
-    best_shape = s;
+    best = s;
   }
-  CHECK(best > 0);
-  for (const Candidate& c : matrices) Plan(*c.m, best, Inputs<kTiles>::kTokens);
-  *shape = best_shape;
-  *shared_bytes = DecodeLayout<kFormat, kTiles>(best_shape, best).end;
-  return best;
+  CHECK(best.warps > 0);
+  for (const Candidate& c : matrices) Plan(*c.m, best.warps, Inputs<kTiles>::kTokens);
+  *shape = best;
+  return {dim3(unsigned(context.num_multiprocessors)),
+          dim3(unsigned((best.warps + kOtherWarps) * kWarpLanes)),
+          DecodeLayout<kFormat, kTiles>(best).end};
 }
 
 template <WeightFormat kFormat, int kTiles>
@@ -415,13 +418,11 @@ void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   shape.num_columns = 2 * std::min(num_tokens, Inputs<kTiles>::kTokens);
   Candidate candidates[kMaxLayersAtOnce];
   for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], 1};
-  size_t shared_bytes = 0;
-  const int warps = ChooseWarps<kFormat, kTiles>(context, std::span(candidates, size_t(list.count)),
-                                                 &shape, &shared_bytes);
+  LaunchShape launch =
+      ChooseShape<kFormat, kTiles>(context, std::span(candidates, size_t(list.count)), &shape);
   int blocks = 0;
   for (int i = 0; i < list.count; ++i) blocks += list.work[i].all_blocks();
-  const LaunchShape launch{dim3(unsigned(std::min(blocks, context.num_multiprocessors))),
-                           dim3(unsigned(warps * kWarpLanes)), shared_bytes};
+  launch.grid.x = std::min(launch.grid.x, unsigned(blocks));
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
          list, blocks, shape);
 }
@@ -436,13 +437,11 @@ void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork sha
   const Candidate candidates[] = {{&work.matrix, std::min(work.num_slots, work.num_experts)},
                                   {&shared, 1}};
   const bool beside = shared.num_tokens > 0;
-  size_t shared_bytes = 0;
-  const int warps = ChooseWarps<kFormat, kTiles>(
-      context, std::span(candidates, beside ? size_t{2} : size_t{1}), &shape, &shared_bytes);
-  const int blocks = shape.num_entries * work.matrix.blocks() + (beside ? shared.all_blocks() : 0);
-  const LaunchShape launch{dim3(unsigned(std::min(blocks, context.num_multiprocessors))),
-                           dim3(unsigned(warps * kWarpLanes)), shared_bytes};
+  LaunchShape launch = ChooseShape<kFormat, kTiles>(
+      context, std::span(candidates, beside ? size_t{2} : size_t{1}), &shape);
   if (!beside) shared = MatrixWork{};
+  const int blocks = shape.num_entries * work.matrix.blocks() + shared.all_blocks();
+  launch.grid.x = std::min(launch.grid.x, unsigned(blocks));
   Launch("experts of a few tokens", DecodeExpertsKernel<kFormat, kTiles>, launch, context.stream,
          work, shared, shape);
 }

@@ -6,11 +6,11 @@
 // 4 gid .. 4 gid + 3 of the block, which are the A fragments of two MMAs. Column 2 t of B is token
 // t's high plane, column 2 t + 1 the low one, so lane tid gets both dots of token tid for its rows.
 //
-// What a warp reads passes through a ring of its own in shared memory, some groups of both panels a
-// slot, as they are stored; loads run ahead over row blocks and matrices, and begin before the
-// kernel before this one has ended. Where there are bulk copies two lanes ask for a slot, a panel
-// each; elsewhere all lanes do, for neighbouring 16 bytes. Sums of segments meet in shared memory
-// and are added in ascending order.
+// A block has up to 12 warps that multiply, some that load for them, and some that write: none of
+// them waits for all others. What a warp multiplies passes through a ring of its own in shared
+// memory, some groups of both panels a slot, as they are stored; loads run ahead over row blocks
+// and matrices, and begin before the kernel before this one has ended. Sums of segments meet in
+// shared memory and are added in ascending order by the writing warps.
 #pragma once
 
 #include "ops/linear/linear_cuda.cuh"
@@ -18,33 +18,37 @@
 namespace hillstar::cuda {
 
 inline constexpr int kTileTokens = 4;
-inline constexpr int kMostDecodeWarps = 12;
+inline constexpr int kMostDecodeWarps = 12;  // that multiply
+inline constexpr int kLoadingWarps = 2;  // one alone cannot feed slots of two groups
+inline constexpr int kWritingWarps = 2;
+inline constexpr int kOtherWarps = kLoadingWarps + kWritingWarps;
 
-// A slot of the ring.
-template <WeightFormat kFormat>
+// A slot of a ring.
+template <WeightFormat kFormat, int kTiles>
 struct Stage {
   using T = Tile<kFormat>;
-  static constexpr int kGroups = T::kIsW4 ? 2 : 1;
+  static constexpr int kGroups = T::kIsW15 ? 1 : (T::kIsW4 ? 4 : 2) / kTiles;
   static constexpr int kPanelBytes = kGroups * T::kBytes;
   static constexpr int kBytes = 2 * kPanelBytes;
 };
 
-// A segment of a row block: what a warp does between two barriers.
+// A segment of a row block: what a warp does of a unit in a pass.
 struct Quantum {
   int block = 0;  // of the unit
   int segment = 0;
   int groups = 0;  // of the segment; 0: nothing to do
 };
-// Of a unit of `blocks` row blocks.
-__device__ __forceinline__ Quantum QuantumOf(const MatrixWork& m, int blocks, int warp, int pass) {
+// Of a unit of `blocks` row blocks, for warp `warp` of `warps`.
+__device__ __forceinline__ Quantum QuantumOf(const MatrixWork& m, int blocks, int warps, int warp,
+                                             int pass) {
   Quantum q;
   if (m.passes > 1) {
-    q.segment = warp + pass * int(blockDim.x) / kWarpLanes;
+    q.segment = warp + pass * warps;
   } else {
     q.block = warp * m.inverse_segments >> 8;
     q.segment = warp - q.block * m.segments;
   }
-  if (q.block >= blocks || q.segment >= m.segments) return q;
+  if (warp >= warps || q.block >= blocks || q.segment >= m.segments) return q;
   const int left = m.groups - q.segment * kSegmentGroups;
   q.groups = left < kSegmentGroups ? left : kSegmentGroups;
   return q;
@@ -151,157 +155,33 @@ struct ExpertRuns {
   }
 };
 
-// Where a warp is: its quanta of all units of its block. In shared memory, written by lane 0.
-struct alignas(16) Cursor {
-  Place place;
-  int pass;
-  int blocks;  // of the unit
-  int any;     // or the end is reached, so far
+// Goes to the next unit that begins at or behind p.at. False: there is none, so far.
+template <typename Runs>
+__device__ __forceinline__ bool SeekUnit(Place& p, const Runs& runs) {
+  while (p.at >= p.end) {
+    if (!runs.NextPhase(p)) return false;
+  }
+  if (p.at - p.first >= p.blocks) runs.SeekRun(p);
+  return true;
+}
+
+// A unit, as the loading warp tells the others of it, in shared memory.
+struct alignas(16) Unit {
   MatrixWork m;
-
-  // Before the first quantum.
-  __device__ __forceinline__ void Begin() {
-    place = Place();
-    pass = -1;
-    blocks = 0;
-    m.passes = 0;
-  }
-  // To the next quantum, by all lanes. False: there is no other.
-  template <typename Runs>
-  __device__ __forceinline__ bool Next(const Runs& runs, int lane) {
-    __syncwarp();
-    if (lane == 0 && ++pass >= m.passes) SeekUnit(runs);
-    __syncwarp();
-    return any != 0;
-  }
-  __device__ __forceinline__ int run() const { return 2 * place.first + place.phase; }
-
- private:
-  template <typename Runs>
-  __device__ __forceinline__ void SeekUnit(const Runs& runs) {
-    Place p = place;
-    p.at += blocks;
-    bool same = true;
-    while (p.at >= p.end) {
-      same = false;
-      if (runs.NextPhase(p)) continue;
-      place = p;
-      pass = -1;
-      blocks = m.passes = any = 0;
-      return;
-    }
-    if (p.at - p.first >= p.blocks) {
-      same = false;
-      runs.SeekRun(p);
-    }
-    if (!same) m = runs.At(p);
-    place = p;
-    pass = 0;
-    blocks = p.UnitBlocks(m.at_once);
-    any = 1;
-  }
+  int first_block;
+  int blocks;  // 0: there is no other
+  int run;     // another number, other tokens
 };
 
-// What a warp loads, ahead of what it multiplies.
-template <WeightFormat kFormat>
-class WeightRing {
- public:
-  using T = Tile<kFormat>;
-  using S = Stage<kFormat>;
-
-  // `cursor` and `barriers`, [depth], of this warp.
-  __device__ WeightRing(uint8_t* ring, Cursor* cursor, uint64_t* barriers, int depth, int lane)
-      : ring_(ring), cursor_(*cursor), barriers_(barriers), depth_(depth), lane_(lane) {
-    if (lane == 0) {
-      cursor->Begin();
-      for (int i = 0; HasBulkCopies() && i < depth; ++i) InitBarrier(barriers + i, 2);
-      FenceBarriers();
-    }
-    __syncwarp();
-  }
-
-  // Puts the next stage on its way, if there is one.
-  template <typename Runs>
-  __device__ __forceinline__ bool Issue(const Runs& runs, int warp) {
-    while (left_ <= 0) {
-      if (!cursor_.Next(runs, lane_)) return false;
-      Locate(warp);
-    }
-    uint8_t* to = ring_ + issue_slot_ * S::kBytes;
-    const int groups = left_ < S::kGroups ? left_ : S::kGroups;
-    if (HasBulkCopies()) {
-      if (lane_ < 2) {
-        ArriveWithBulkCopy(barriers_ + issue_slot_, to + lane_ * S::kPanelBytes, from_,
-                           valid_ ? groups * T::kBytes : 0);
-      }
-      from_ += S::kPanelBytes;
-    } else {
-      // Lanes 0 .. 15 a panel, 16 .. 31 the other.
-      const int panel = lane_ / 16;
-      constexpr int kChunks = S::kPanelBytes / 16;
-#pragma unroll
-      for (int i = 0; i < (kChunks + 15) / 16; ++i) {
-        const int chunk = i * 16 + lane_ % 16;
-        if (chunk < kChunks) {
-          CopyAsync16(to + panel * S::kPanelBytes + chunk * 16, from_ + chunk * 16,
-                      valid_ && chunk * 16 < groups * T::kBytes);
-        }
-      }
-      from_ += S::kPanelBytes;
-    }
-    left_ -= S::kGroups;
-    issue_slot_ = issue_slot_ + 1 == depth_ ? 0 : issue_slot_ + 1;
-    return true;
-  }
-  // After each Issue that is waited for, also where there was nothing left.
-  __device__ __forceinline__ void Commit() const {
-    if (!HasBulkCopies()) CommitCopies();
-  }
-
-  // The oldest stage, when it is there; those before it are free. depth - 1 have been committed.
-  __device__ __forceinline__ const uint8_t* WaitForStage() {
-    if (HasBulkCopies()) {
-      WaitForBarrier(barriers_ + slot_, parity_);
-    } else {
-      switch (depth_) {
-        case 8: WaitForCopies<6>(); break;
-        case 6: WaitForCopies<4>(); break;
-        case 4: WaitForCopies<2>(); break;
-        default: WaitForCopies<1>();
-      }
-    }
-    __syncwarp();
-    const uint8_t* stage = ring_ + slot_ * S::kBytes;
-    if (++slot_ == depth_) {
-      slot_ = 0;
-      parity_ ^= 1;
-    }
-    return stage;
-  }
-
- private:
-  // The segment at the cursor.
-  __device__ __forceinline__ void Locate(int warp) {
-    const MatrixWork& m = cursor_.m;
-    const Quantum q = QuantumOf(m, cursor_.blocks, warp, cursor_.pass);
-    left_ = q.groups;
-    const int which = HasBulkCopies() ? lane_ & 1 : lane_ / 16;
-    const int block = cursor_.place.at - cursor_.place.first + q.block;
-    const int panel = m.up ? block : 2 * block + which;
-    valid_ = panel < m.panels();
-    from_ = (m.up && which == 1 ? m.up : m.w) + int64_t(panel) * int64_t(m.panel_stride) +
-            q.segment * (kSegmentGroups * T::kBytes);
-  }
-
-  uint8_t* ring_;
-  Cursor& cursor_;
-  uint64_t* barriers_;
-  int depth_, lane_;
-  int issue_slot_ = 0, slot_ = 0;
-  uint32_t parity_ = 0;
-  int left_ = 0;  // groups of the segment that is being loaded
-  const uint8_t* from_ = nullptr;
-  bool valid_ = false;
+// How a launch is laid out.
+struct DecodeShape {
+  int warps = 0;         // that multiply
+  int depth = 0;         // slots of a warp's ring
+  int num_units = 0;     // that there are at once, each with its sums
+  int num_columns = 0;   // of B: 2 for each token there may be
+  int input_slots = 1;   // segments of inputs that a warp keeps
+  int sum_segments = 0;  // most segments x row blocks of a unit
+  int num_entries = 0;   // of experts, at most
 };
 
 // A segment of the inputs of up to 4 kTiles tokens, in the order of B fragments: columns 2 t and
@@ -316,6 +196,216 @@ struct Inputs {
   static constexpr int Bytes(int num_columns) {
     return num_columns * kColumnBytes + kTokens * kScaleBytes;
   }
+};
+
+// Where things lie in shared memory.
+template <WeightFormat kFormat, int kTiles>
+struct DecodeLayout {
+  size_t inputs, sums, units, entries, barriers, counts, end;
+
+  __host__ __device__ explicit DecodeLayout(const DecodeShape& shape) {
+    const size_t slots = size_t(shape.warps) * size_t(shape.depth);
+    const auto num_units = size_t(shape.num_units);
+    inputs = slots * size_t(Stage<kFormat, kTiles>::kBytes);
+    sums = inputs + size_t(shape.warps) * size_t(shape.input_slots) *
+                        size_t(Inputs<kTiles>::Bytes(shape.num_columns));
+    units = sums + num_units * SumBytes(shape);
+    entries = units + num_units * sizeof(Unit);
+    barriers = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
+    counts = barriers + (2 * slots + 3 * num_units) * sizeof(uint64_t);
+    end = counts + kMostListWarps * sizeof(int);
+  }
+  static __host__ __device__ size_t SumBytes(const DecodeShape& shape) {
+    return size_t(shape.sum_segments) * kBlockRows * Inputs<kTiles>::kTokens * sizeof(float);
+  }
+};
+
+// What the warps of a block share.
+template <WeightFormat kFormat, int kTiles>
+struct DecodeBlock {
+  using S = Stage<kFormat, kTiles>;
+  using I = Inputs<kTiles>;
+
+  const DecodeShape& shape;
+  uint8_t* shared;
+  DecodeLayout<kFormat, kTiles> layout;
+  int warp, lane;
+
+  __device__ explicit DecodeBlock(const DecodeShape& s)
+      : shape(s),
+        shared(DynamicShared()),
+        layout(s),
+        warp(int(threadIdx.x) / kWarpLanes),
+        lane(int(threadIdx.x) % kWarpLanes) {}
+
+  __device__ __forceinline__ bool loads() const {
+    return warp >= shape.warps && warp < shape.warps + kLoadingWarps;
+  }
+  __device__ __forceinline__ uint8_t* stage(int w, int slot) const {
+    return shared + (w * shape.depth + slot) * S::kBytes;
+  }
+  // The slot has what was asked for; the slot has been read.
+  __device__ __forceinline__ uint64_t* full(int w, int slot) const {
+    return barriers() + w * shape.depth + slot;
+  }
+  __device__ __forceinline__ uint64_t* free(int w, int slot) const {
+    return full(w + shape.warps, slot);
+  }
+  // There is a unit; all its sums are there; it is written, and nobody
+  // loads it any more.
+  __device__ __forceinline__ uint64_t* told(int unit) const {
+    return barriers() + 2 * shape.warps * shape.depth + unit;
+  }
+  __device__ __forceinline__ uint64_t* summed(int unit) const {
+    return told(unit) + shape.num_units;
+  }
+  __device__ __forceinline__ uint64_t* written(int unit) const {
+    return told(unit) + 2 * shape.num_units;
+  }
+  __device__ __forceinline__ Unit& unit(int i) const {
+    return reinterpret_cast<Unit*>(shared + layout.units)[i];
+  }
+  __device__ __forceinline__ float* sums(int unit) const {
+    return reinterpret_cast<float*>(shared + layout.sums) +
+           unit * (shape.sum_segments * kBlockRows * I::kTokens);
+  }
+
+  // By all threads; ends with a barrier.
+  __device__ __forceinline__ void Begin() const {
+    const int slots = shape.warps * shape.depth;
+    for (int i = int(threadIdx.x); i < 2 * slots + 3 * shape.num_units; i += int(blockDim.x)) {
+      int arrivals = 1;
+      if (i < slots) arrivals = HasBulkCopies() ? 1 : kWarpLanes;
+      if (i >= 2 * slots + shape.num_units) arrivals = shape.warps;
+      if (i >= 2 * slots + 2 * shape.num_units) arrivals = kOtherWarps;
+      InitBarrier(barriers() + i, arrivals);
+    }
+    FenceBarriers();
+    __syncthreads();
+  }
+
+ private:
+  __device__ __forceinline__ uint64_t* barriers() const {
+    return reinterpret_cast<uint64_t*>(shared + layout.barriers);
+  }
+};
+
+// Which of some slots is next, and the parity of its phase that is waited for.
+struct RingPosition {
+  int slot = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void Next(int depth) {
+    if (++slot < depth) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+// A loading warp. Each loads for every kLoadingWarps-th of the warps that multiply: a lane for one
+// of them, or all lanes together where there are no bulk copies. The first tells of the units.
+template <WeightFormat kFormat, int kTiles>
+class Loader {
+ public:
+  using T = Tile<kFormat>;
+  using S = Stage<kFormat, kTiles>;
+
+  __device__ explicit Loader(const DecodeBlock<kFormat, kTiles>& block)
+      : block_(block),
+        first_(block.warp - block.shape.warps),
+        warp_(first_ + block.lane * kLoadingWarps) {}
+
+  // Tells of the next unit and loads it. False: there is no other, so far.
+  template <typename Runs>
+  __device__ __forceinline__ bool LoadUnit(const Runs& runs) {
+    if (!SeekUnit(place_, runs)) return false;
+    Unit& unit = block_.unit(at_.slot);
+    if (first_ == 0) {
+      WaitForBarrier(block_.written(at_.slot), at_.parity ^ 1);
+      if (block_.lane == 0) {
+        unit.m = runs.At(place_);
+        unit.first_block = place_.at - place_.first;
+        unit.blocks = place_.UnitBlocks(unit.m.at_once);
+        unit.run = 2 * place_.first + place_.phase;
+        Arrive(block_.told(at_.slot));
+      }
+      __syncwarp();
+    }
+    WaitForBarrier(block_.told(at_.slot), at_.parity);
+    place_.at += unit.blocks;
+    const int passes = unit.m.passes;
+    for (int pass = 0; pass < passes; ++pass) LoadPass(unit, pass);
+    __syncwarp();
+    if (block_.lane == 0) Arrive(block_.written(at_.slot));
+    at_.Next(block_.shape.num_units);
+    return true;
+  }
+  // There is no other.
+  __device__ __forceinline__ void End() {
+    if (first_ != 0) return;
+    WaitForBarrier(block_.written(at_.slot), at_.parity ^ 1);
+    if (block_.lane == 0) {
+      block_.unit(at_.slot).blocks = 0;
+      Arrive(block_.told(at_.slot));
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void LoadPass(const Unit& unit, int pass) {
+    const MatrixWork& m = unit.m;
+    const Quantum q = QuantumOf(m, unit.blocks, block_.shape.warps, warp_, pass);
+    const int b = unit.first_block + q.block, panel = m.up ? b : 2 * b;
+    const uint8_t* from =
+        m.w + int64_t(panel) * int64_t(m.panel_stride) + q.segment * (kSegmentGroups * T::kBytes);
+    int64_t other = int64_t(m.panel_stride);  // panel, from this one
+    if (m.up) other = m.up - m.w;
+    const bool has_other = m.up || panel + 1 < m.panels();
+    int left = q.groups;
+    while (__any_sync(kAllLanes, left > 0)) {
+      if (left > 0) WaitForBarrier(block_.free(warp_, ring_.slot), ring_.parity ^ 1);
+      __syncwarp();
+      const int bytes = (left < S::kGroups ? left : S::kGroups) * T::kBytes;
+      if (HasBulkCopies()) {
+        if (left > 0) {
+          uint64_t* full = block_.full(warp_, ring_.slot);
+          uint8_t* to = block_.stage(warp_, ring_.slot);
+          ArriveExpecting(full, has_other ? 2 * bytes : bytes);
+          BulkCopy(to, from, bytes, full);
+          if (has_other) BulkCopy(to + S::kPanelBytes, from + other, bytes, full);
+        }
+      } else {
+        for (int i = 0; first_ + i * kLoadingWarps < block_.shape.warps; ++i) {
+          const int w = first_ + i * kLoadingWarps;
+          const int slot = __shfl_sync(kAllLanes, ring_.slot, i);
+          const int of_panel = __shfl_sync(kAllLanes, left > 0 ? bytes : 0, i);
+          const bool both = __shfl_sync(kAllLanes, int(has_other), i) != 0;
+          const auto first = uint64_t(__shfl_sync(kAllLanes, int64_t(uintptr_t(from)), i));
+          const int64_t second = __shfl_sync(kAllLanes, other, i);
+          if (of_panel == 0) continue;
+          CopyPanels(w, slot, reinterpret_cast<const uint8_t*>(first), second, of_panel, both);
+        }
+      }
+      if (left > 0) ring_.Next(block_.shape.depth);
+      from += S::kPanelBytes;
+      left -= S::kGroups;
+    }
+  }
+  // By all lanes.
+  __device__ __forceinline__ void CopyPanels(int w, int slot, const uint8_t* from, int64_t other,
+                                             int bytes, bool both) {
+    uint8_t* to = block_.stage(w, slot);
+    for (int i = block_.lane * 16; i < bytes; i += kWarpLanes * 16) {
+      CopyAsync16(to + i, from + i);
+      CopyAsync16(to + S::kPanelBytes + i, from + other + i, both);
+    }
+    ArriveAfterCopies(block_.full(w, slot));
+  }
+
+  const DecodeBlock<kFormat, kTiles>& block_;
+  int first_, warp_;  // that multiplies: of lane 0, of this lane
+  Place place_;
+  RingPosition at_;    // unit
+  RingPosition ring_;  // of this lane's warp
 };
 
 }  // namespace hillstar::cuda

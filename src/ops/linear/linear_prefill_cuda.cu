@@ -431,11 +431,11 @@ template <WeightFormat kFormat>
 void PrefillLinear(const KernelContext& context, const WorkList& list) {
   int tokens = 0;
   for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
-  // Few tokens have small tiles, so that all multiprocessors have some: 64 x 32, or 32 x 64.
+  // Few tokens have small tiles, so that all multiprocessors have some: 64 x 32, or 64 x 64.
   if (tokens <= 32) {
     LaunchLinear<Shape<kFormat, 2, 1, 1>>(context, list);
   } else if (tokens <= kTokensOfSmallTiles) {
-    LaunchLinear<Shape<kFormat, 1, 1, 1>>(context, list);
+    LaunchLinear<Shape<kFormat, 2, 1, 2>>(context, list);
   } else {
     LaunchLinear<Shape<kFormat, 2, 2, kWideColumns<kFormat>>>(context, list);
   }

@@ -20,7 +20,7 @@ namespace ctx = boost::context;
 constexpr int kPoison = 0xa5;  // of shared memory that nobody has written
 constexpr size_t kStackBytes = size_t{128} << 10;
 
-enum class State { kReady, kAtBlockBarrier, kAtWarp, kDone };
+enum class State { kReady, kAtBlockBarrier, kAtWarp, kDone, kPolling };
 
 struct Copy {
   void* to;
@@ -42,10 +42,13 @@ struct Thread {
 };
 
 struct Barrier {
-  int arrivals = 0;
-  int arrived = 0;           // in this phase
-  int64_t num_phases = 0;    // that have ended
-  std::vector<Copy> copies;  // of phases that nobody has waited for
+  int arrivals = 0;           // of a phase
+  int arrived = 0;            // in this one
+  int64_t missing_bytes = 0;  // of copies that this one expects
+  int64_t num_phases = 0;     // that have ended
+  std::vector<Copy> copies;   // that nobody has waited for
+
+  void EndPhase();
 };
 
 struct Block {
@@ -58,12 +61,28 @@ struct Block {
   std::vector<uint64_t> shared;  // dynamic, 8-byte words
   uint8_t* shared_bytes = nullptr;
   std::map<const uint64_t*, Barrier> barriers;
+  uint64_t num_phases = 0;  // of barriers, that have ended
 };
 
 Block block;
 size_t running = 0;  // thread of the block
 uint64_t num_grids = 0;
 ctx::pooled_fixedsize_stack stacks(kStackBytes, 64);
+
+void Barrier::EndPhase() {
+  if (arrived < arrivals || missing_bytes != 0) return;
+  arrived = 0;
+  ++num_phases;
+  ++block.num_phases;
+}
+
+void Finish(const Copy& copy) {
+  if (copy.valid) {
+    std::memcpy(copy.to, copy.from, copy.num_bytes);
+  } else {
+    std::memset(copy.to, 0, copy.num_bytes);
+  }
+}
 
 void Wait(State state) {
   Thread& me = *block.threads[running];
@@ -79,12 +98,13 @@ void Resume(size_t i) {
 }
 
 [[noreturn]] void Deadlock() {
-  int counts[4] = {};
+  int counts[5] = {};
   for (size_t i = 0; i < block.num_threads; ++i) ++counts[int(block.threads[i]->state)];
   std::fprintf(stderr,
                "%s, block (%u, %u, %u): threads wait for others that do not come: %d at the "
-               "block's barrier, %d at their warp's, %d have ended\n",
-               block.kernel, blockIdx.x, blockIdx.y, blockIdx.z, counts[1], counts[2], counts[3]);
+               "block's barrier, %d at their warp's, %d at one in shared memory, %d have ended\n",
+               block.kernel, blockIdx.x, blockIdx.y, blockIdx.z, counts[1], counts[2], counts[4],
+               counts[3]);
   std::abort();
 }
 
@@ -126,11 +146,13 @@ void RunBlock(dim3 size, const std::function<void()>& thread) {
   const bool backwards = num_grids % 2 == 1;
   while (block.num_done < int64_t(count)) {
     bool any = false;
+    const uint64_t phases = block.num_phases;
     for (size_t n = 0; n < count; ++n) {
       const size_t i = backwards ? count - 1 - n : n;
-      if (block.threads[i]->state != State::kReady) continue;
-      any = true;
+      const State state = block.threads[i]->state;
+      if (state != State::kReady && state != State::kPolling) continue;
       Resume(i);
+      any |= state == State::kReady || block.threads[i]->state != State::kPolling;
     }
     if (block.num_at_barrier > 0 && block.num_at_barrier + block.num_done == int64_t(count)) {
       for (size_t i = 0; i < count; ++i) {
@@ -140,7 +162,7 @@ void RunBlock(dim3 size, const std::function<void()>& thread) {
       block.num_at_barrier = 0;
       any = true;
     }
-    if (!any) Deadlock();
+    if (!any && phases == block.num_phases) Deadlock();
   }
 }
 
@@ -206,13 +228,8 @@ void CommitCopyGroup() { ++block.threads[running]->num_groups; }
 void FinishCopies(int pending) {
   Thread& me = *block.threads[running];
   while (!me.copies.empty() && me.copies.front().group < me.num_groups - pending) {
-    const Copy copy = me.copies.front();
+    Finish(me.copies.front());
     me.copies.pop_front();
-    if (copy.valid) {
-      std::memcpy(copy.to, copy.from, copy.num_bytes);
-    } else {
-      std::memset(copy.to, 0, copy.num_bytes);
-    }
   }
 }
 
@@ -232,23 +249,38 @@ void InitBarrier(uint64_t* barrier, int arrivals) {
   b.arrivals = arrivals;
 }
 
-void ArriveWithCopy(uint64_t* barrier, void* to, const void* from, size_t num_bytes) {
+void Arrive(uint64_t* barrier, size_t expected_bytes) {
+  Barrier& b = BarrierAt(barrier);
+  ++b.arrived;
+  b.missing_bytes += int64_t(expected_bytes);
+  b.EndPhase();
+}
+
+void BulkCopy(void* to, const void* from, size_t num_bytes, uint64_t* barrier) {
   Barrier& b = BarrierAt(barrier);
   std::memset(to, kPoison, num_bytes);
   b.copies.push_back({to, from, num_bytes, true, b.num_phases});
-  if (++b.arrived < b.arrivals) return;
-  b.arrived = 0;
-  ++b.num_phases;
+  b.missing_bytes -= int64_t(num_bytes);
+  b.EndPhase();
+}
+
+void ArriveAfterCopies(uint64_t* barrier) {
+  Barrier& b = BarrierAt(barrier);
+  Thread& me = *block.threads[running];
+  for (Copy copy : me.copies) {
+    copy.group = b.num_phases;
+    b.copies.push_back(copy);
+  }
+  me.copies.clear();
+  Arrive(barrier, 0);
 }
 
 void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
   Barrier& b = BarrierAt(barrier);
-  if (b.num_phases % 2 == parity) {
-    std::fprintf(stderr, "%s: a barrier's phase is waited for before its arrivals\n", block.kernel);
-    std::abort();
-  }
+  while (b.num_phases % 2 == parity) Wait(State::kPolling);
+  block.threads[running]->state = State::kReady;
   for (const Copy& copy : b.copies) {
-    if (copy.group < b.num_phases) std::memcpy(copy.to, copy.from, copy.num_bytes);
+    if (copy.group < b.num_phases) Finish(copy);
   }
   std::erase_if(b.copies, [&](const Copy& copy) { return copy.group < b.num_phases; });
 }

@@ -69,11 +69,12 @@ void DeferCopy(void* to, const void* from, size_t num_bytes, bool valid);
 void CommitCopyGroup();
 void FinishCopies(int pending);
 
-// A barrier in shared memory that copies belong to. A phase ends with its last arrival; what it
-// copies is there when a thread has waited for it. Waiting never blocks here: the arrivals must
-// have come.
+// A barrier in shared memory that copies may belong to. A phase ends when all have arrived and all
+// bytes that they expect have been asked for; copies are there when a thread has waited for it.
 void InitBarrier(uint64_t* barrier, int arrivals);
-void ArriveWithCopy(uint64_t* barrier, void* to, const void* from, size_t num_bytes);
+void Arrive(uint64_t* barrier, size_t expected_bytes);
+void BulkCopy(void* to, const void* from, size_t num_bytes, uint64_t* barrier);
+void ArriveAfterCopies(uint64_t* barrier);  // with all that DeferCopy was asked for
 void WaitForBarrier(uint64_t* barrier, uint32_t parity);
 
 // Grids that have run before this one.

@@ -118,17 +118,22 @@ void WaitForCopies() {
   emulated::FinishCopies(kPending);
 }
 
-// In every other grid only, so that kernels are run both ways.
-inline bool HasBulkCopies() { return emulated::NumGrids() % 2 == 0; }
 inline void InitBarrier(uint64_t* barrier, int arrivals) {
   emulated::InitBarrier(barrier, arrivals);
 }
 inline void FenceBarriers() {}
-inline void ArriveWithBulkCopy(uint64_t* barrier, void* shared, const void* from, int bytes) {
-  emulated::ArriveWithCopy(barrier, shared, from, size_t(bytes));
-}
+inline void Arrive(uint64_t* barrier) { emulated::Arrive(barrier, 0); }
 inline void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
   emulated::WaitForBarrier(barrier, parity);
+}
+inline void ArriveAfterCopies(uint64_t* barrier) { emulated::ArriveAfterCopies(barrier); }
+// In every other grid only, so that kernels are run both ways.
+inline bool HasBulkCopies() { return emulated::NumGrids() % 2 == 0; }
+inline void ArriveExpecting(uint64_t* barrier, int bytes) {
+  emulated::Arrive(barrier, size_t(bytes));
+}
+inline void BulkCopy(void* shared, const void* from, int bytes, uint64_t* barrier) {
+  emulated::BulkCopy(shared, from, size_t(bytes), barrier);
 }
 
 inline void Forget(int&) {}

@@ -101,17 +101,8 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Whether the functions below are there: copies of any size by one thread, and barriers in shared
-// memory that count their bytes.
-__device__ __forceinline__ constexpr bool HasBulkCopies() {
-#if __CUDA_ARCH__ >= 900
-  return true;
-#else
-  return false;
-#endif
-}
-// A barrier of `arrivals` arrivals a phase, 8 bytes of shared memory. FenceBarriers and a barrier
-// of the threads that use it before it is used.
+// A barrier in shared memory of `arrivals` arrivals a phase: 8 bytes. Once all are begun,
+// FenceBarriers by who began them, and a barrier of the threads that use them.
 __device__ __forceinline__ void InitBarrier(uint64_t* barrier, int arrivals) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
   asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(at), "r"(arrivals) : "memory");
@@ -121,31 +112,60 @@ __device__ __forceinline__ void FenceBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
-// Arrives, and copies `bytes` (a multiple of 16, may be 0) that must come too before the phase
-// ends.
-__device__ __forceinline__ void ArriveWithBulkCopy(uint64_t* barrier, void* shared,
-                                                   const void* from, int bytes) {
-#if __CUDA_ARCH__ >= 900
+// What this thread has done before is seen by who has waited.
+__device__ __forceinline__ void Arrive(uint64_t* barrier) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state,[%0];\n}" ::"r"(at)
                : "memory");
-  if (bytes == 0) return;
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0],[%1],%2,[%3];" ::"r"(
-          to),
-      "l"(from), "r"(bytes), "r"(at)
-      : "memory");
-#endif
 }
-// Until the phase of this parity has ended; the first has parity 0.
+// Until the phase of this parity has ended; the first has parity 0, and the one before it has
+// ended.
 __device__ __forceinline__ void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
-#if __CUDA_ARCH__ >= 900
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+#if __CUDA_ARCH__ >= 900
   asm volatile(
       "{\n.reg .pred done;\nagain_%=:\n"
       "mbarrier.try_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again_%=;\n}" ::"r"(at),
       "r"(parity)
+      : "memory");
+#else
+  asm volatile(
+      "{\n.reg .pred done;\nagain_%=:\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again_%=;\n}" ::"r"(at),
+      "r"(parity)
+      : "memory");
+#endif
+}
+// An arrival of this thread once its copies (CopyAsync16, ...) so far are there.
+__device__ __forceinline__ void ArriveAfterCopies(uint64_t* barrier) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
+}
+// Whether there are copies of any multiple of 16 bytes by one thread: BulkCopy, whose bytes are
+// waited for by a phase that one arrival was told of them.
+__device__ __forceinline__ constexpr bool HasBulkCopies() {
+#if __CUDA_ARCH__ >= 900
+  return true;
+#else
+  return false;
+#endif
+}
+__device__ __forceinline__ void ArriveExpecting(uint64_t* barrier, int bytes) {
+#if __CUDA_ARCH__ >= 900
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void BulkCopy(void* shared, const void* from, int bytes,
+                                         uint64_t* barrier) {
+#if __CUDA_ARCH__ >= 900
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0],[%1],%2,[%3];" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(at)
       : "memory");
 #endif
 }
