@@ -58,6 +58,9 @@ struct SplitList {
     num_tokens = 0;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
+      ends[r] = before;
+      keys[r] = 0;
+      if (r * kWarpLanes >= task.num_tokens) continue;
       const int t = lane + kWarpLanes * r;
       const bool exists = t < task.num_tokens;
       const TokenKeys own = KeysOf(task, exists ? t : 0);
@@ -113,8 +116,8 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
   const int groups = arguments.num_head_groups;
   const int first_head = int(blockIdx.x) % groups * Block::kHeads;
   const int num_heads = int(task.num_heads) - first_head;
-  const int64_t chunks = int64_t(list.num_splits) * kSplitChunks;
-  const int64_t share = int(blockIdx.x) / groups, shares = int(gridDim.x) / groups;
+  const unsigned chunks = unsigned(list.num_splits) * kSplitChunks;
+  const unsigned share = blockIdx.x / unsigned(groups), shares = gridDim.x / unsigned(groups);
   const int end = int(chunks * (share + 1) / shares);
   int before = -1;
   for (int c = int(chunks * share / shares); c < end; ++c) {
@@ -152,64 +155,71 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
   }
 }
 
-// A head's weights of a split, by 16 lanes: lane j has keys j, 16 + j, 32 + j and 48 + j of each
-// chunk, in the bytes of a word of each plane.
+// A head's weights of a split: each half of a warp has two of the four chunks, its lane j keys j,
+// 16
+// + j, 32 + j and 48 + j of a chunk, in the bytes of a word of each plane.
 struct HeadWeights {
-  uint32_t hi[kSplitChunks], lo[kSplitChunks];
-  ChunkFactors factors[kSplitChunks];
-  float largest, sum;
+  uint32_t hi[2], lo[2];
+  ChunkFactors factors[2];
+  float largest, sum;  // of the split, in the first half
 };
-// Both halves of a warp at once, for n keys.
-__device__ __forceinline__ void WeighHead(const float* scores, const float* key_scales, int n,
-                                          HeadWeights* out) {
+// Of all lanes of a half, with the neighbours' help.
+__device__ __forceinline__ float HalfMax(float x) {
+  for (int bits = 1; bits < 16; bits *= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, x, bits);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+// All lanes of a warp together, for n keys.
+__device__ __forceinline__ HeadWeights WeighHead(const float* scores, const float* key_scales,
+                                                 int n) {
   const float none = -__uint_as_float(0x7f800000u);
-  const int lane = int(threadIdx.x) % kWarpLanes, own = lane % 16;
-  float p[kSplitChunks][4], key_scale[kSplitChunks][4], largest[kSplitChunks];
-  bool finite[kSplitChunks];
+  const int lane = int(threadIdx.x) % kWarpLanes, half = lane / 16;
+  const int first = half * 2 * kChunk + lane % 16;
+  float p[2][4], w[2][4], largest[2];
+  bool finite[2];
 #pragma unroll
-  for (int c = 0; c < kSplitChunks; ++c) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int key = c * kChunk + 16 * i + own;
-      p[c][i] = key < n ? scores[key] : none;
-      key_scale[c][i] = key < n ? key_scales[key] : 0.0f;
-    }
+  for (int i = 0; i < 8; ++i) {
+    const int key = first + 16 * i;
+    p[i / 4][i % 4] = key < n ? scores[key] : none;
+    w[i / 4][i % 4] = key < n ? key_scales[key] : 0.0f;
   }
 #pragma unroll
-  for (int c = 0; c < kSplitChunks; ++c) {
+  for (int c = 0; c < 2; ++c) {
     bool is_finite = true;
     largest[c] = none;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool valid = c * kChunk + 16 * i + own < n;
+      const bool valid = first + c * kChunk + 16 * i < n;
       is_finite = is_finite && (!valid || IsFinite(p[c][i]));
       largest[c] = p[c][i] > largest[c] ? p[c][i] : largest[c];
     }
     const unsigned all = __ballot_sync(kAllLanes, is_finite);
-    finite[c] = (all >> (lane & 16) & 0xffff) == 0xffff;
+    finite[c] = (all >> (16 * half) & 0xffff) == 0xffff;
+    largest[c] = HalfMax(largest[c]);
   }
-#pragma unroll
-  for (int bits = 1; bits < 16; bits *= 2) {
-#pragma unroll
-    for (int c = 0; c < kSplitChunks; ++c) {
-      const float other = __shfl_xor_sync(kAllLanes, largest[c], bits);
-      largest[c] = other > largest[c] ? other : largest[c];
-    }
-  }
-  float sum[kSplitChunks], amax[kSplitChunks];
+  // The first half's largest is where the second begins.
   float before = none;
 #pragma unroll
-  for (int c = 0; c < kSplitChunks; ++c) {
+  for (int c = 0; c < 2; ++c) {
+    const float other = __shfl_xor_sync(kAllLanes, largest[c], 16);
+    if (half == 1) before = __fadd_rn(other > before ? other : before, 0.0f);
+  }
+  HeadWeights out;
+  float sum[2], amax[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
     const float next = __fadd_rn(largest[c] > before ? largest[c] : before, 0.0f);
-    out->factors[c].decay = c == 0 ? 0.0f : Exp(__fsub_rn(before, next));
+    out.factors[c].decay = half + c == 0 ? 0.0f : Exp(__fsub_rn(before, next));
     before = next;
     amax[c] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool valid = c * kChunk + 16 * i + own < n;
+      const bool valid = first + c * kChunk + 16 * i < n;
       p[c][i] = valid ? Exp(__fsub_rn(p[c][i], next)) : 0.0f;
-      key_scale[c][i] = finite[c] ? __fmul_rn(p[c][i], key_scale[c][i]) : 0.0f;  // the weight
-      const float m = Magnitude(key_scale[c][i]);
+      w[c][i] = finite[c] ? __fmul_rn(p[c][i], w[c][i]) : 0.0f;
+      const float m = Magnitude(w[c][i]);
       amax[c] = m > amax[c] ? m : amax[c];
     }
     sum[c] = __fadd_rn(__fadd_rn(__fadd_rn(p[c][0], p[c][1]), p[c][2]), p[c][3]);
@@ -217,44 +227,51 @@ __device__ __forceinline__ void WeighHead(const float* scores, const float* key_
 #pragma unroll
   for (int bits = 8; bits > 0; bits /= 2) {
 #pragma unroll
-    for (int c = 0; c < kSplitChunks; ++c) {
+    for (int c = 0; c < 2; ++c) {
       sum[c] = __fadd_rn(sum[c], __shfl_xor_sync(kAllLanes, sum[c], bits));
       const float other = __shfl_xor_sync(kAllLanes, amax[c], bits);
       amax[c] = other > amax[c] ? other : amax[c];
     }
   }
-  out->largest = before;
-  out->sum = 0.0f;
+  // A lane each finds the scale of a chunk.
+  const RowScale own_scale = ScaleOf(lane % 2 == 0 ? amax[0] : amax[1]);
 #pragma unroll
-  for (int c = 0; c < kSplitChunks; ++c) {
-    const RowScale scale = ScaleOf(amax[c]);
-    out->factors[c].scale = __fmul_rn(scale.scale, 0x1p-8f);
-    out->hi[c] = out->lo[c] = 0;
+  for (int c = 0; c < 2; ++c) {
+    const int source = 16 * half + c;
+    const float inverse = __shfl_sync(kAllLanes, own_scale.inverse, source);
+    out.factors[c].scale = __fmul_rn(__shfl_sync(kAllLanes, own_scale.scale, source), 0x1p-8f);
+    PlaneWords words[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const PlanePair planes = ToPlanes(key_scale[c][i], scale.inverse);
-      out->hi[c] |= uint32_t(uint8_t(planes.hi)) << (8 * i);
-      out->lo[c] |= uint32_t(uint8_t(planes.lo)) << (8 * i);
-    }
-    if (c * kChunk >= n) continue;
-    if (c > 0) sum[c] = __fmaf_rn(out->sum, out->factors[c].decay, sum[c]);
-    out->sum = finite[c] ? sum[c] : __uint_as_float(0x7fc00000u);
+    for (int i = 0; i < 4; ++i) words[i] = ToPlaneWords(w[c][i], inverse);
+    out.hi[c] = LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
+    out.lo[c] = LowBytes(words[0].lo, words[1].lo, words[2].lo, words[3].lo);
+    if (!finite[c]) sum[c] = __uint_as_float(0x7fc00000u);
   }
+  out.largest = __shfl_sync(kAllLanes, before, 16);
+  out.sum = sum[0];
+  if (kChunk < n) out.sum = __fmaf_rn(out.sum, out.factors[1].decay, sum[1]);
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float decay = __shfl_sync(kAllLanes, out.factors[c].decay, 16);
+    const float joins = __shfl_sync(kAllLanes, sum[c], 16);
+    if ((2 + c) * kChunk < n) out.sum = __fmaf_rn(out.sum, decay, joins);
+  }
+  return out;
 }
 // To [plane][kSplit] bytes and [kSplitChunks] factors.
 __device__ __forceinline__ void StoreWeights(const HeadWeights& head, uint8_t* weights,
                                              ChunkFactors* factors) {
-  const int own = int(threadIdx.x) % 16;
+  const int lane = int(threadIdx.x) % kWarpLanes, half = lane / 16;
 #pragma unroll
-  for (int c = 0; c < kSplitChunks; ++c) {
-    auto* to = reinterpret_cast<uint32_t*>(weights + c * kChunk) + own;
+  for (int c = 0; c < 2; ++c) {
+    auto* to = reinterpret_cast<uint32_t*>(weights + (2 * half + c) * kChunk) + lane % 16;
     to[0] = head.hi[c];
     to[kSplit / 4] = head.lo[c];
-    if (own == 0) factors[c] = head.factors[c];
+    if (lane % 16 == 0) factors[2 * half + c] = head.factors[c];
   }
 }
 
-// The weights of all splits in their scores' place, each half warp one head's.
+// The weights of all splits in their scores' place, each warp one head's.
 __global__ void __launch_bounds__(kAttendThreads)
     AttendWeightsKernel(const __grid_constant__ AttendArguments arguments) {
   WaitForPrevious();
@@ -263,24 +280,21 @@ __global__ void __launch_bounds__(kAttendThreads)
   const SplitScratch& scratch = arguments.scratch;
   SplitList list;
   list.Make(task, scratch.capacity);
-  const int warp = int(threadIdx.x) / kWarpLanes, half = int(threadIdx.x) / 16 % 2;
-  const int pairs = (int(task.num_heads) + 1) / 2;
-  const int64_t num_items = int64_t(list.num_splits) * pairs;
-  for (int64_t item = int64_t(blockIdx.x) * kAttendWarps + warp; item < num_items;
-       item += int64_t(gridDim.x) * kAttendWarps) {
-    const int split = int(item / pairs), h = int(item % pairs) * 2 + half;
-    const bool exists = h < int(task.num_heads);
-    const int token = list.TokenOf(split);
+  const unsigned num_heads = unsigned(task.num_heads);
+  const unsigned num_items = unsigned(list.num_splits) * num_heads;
+  for (unsigned item = blockIdx.x * kAttendWarps + threadIdx.x / kWarpLanes; item < num_items;
+       item += gridDim.x * kAttendWarps) {
+    const int split = int(item / num_heads), token = list.TokenOf(split);
     const int left = list.KeysOfToken(token).num - (split - list.Begin(token)) * kSplit;
-    const int64_t row = int64_t(split) * task.num_heads + (exists ? h : 0);
-    HeadWeights head;
-    WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit,
-              left < kSplit ? left : kSplit, &head);
+    float* scores = scratch.scores + int64_t(item) * kSplit;
+    const HeadWeights head = WeighHead(scores, scratch.key_scales + int64_t(split) * kSplit,
+                                       left < kSplit ? left : kSplit);
     __syncwarp();  // all have read
-    if (!exists) continue;
-    auto* weights = reinterpret_cast<uint8_t*>(scratch.scores + row * kSplit);
+    auto* weights = reinterpret_cast<uint8_t*>(scores);
     StoreWeights(head, weights, reinterpret_cast<ChunkFactors*>(weights + kWeightBytes));
-    if (threadIdx.x % 16 == 0) scratch.numbers[row] = make_float2(head.largest, head.sum);
+    if (threadIdx.x % kWarpLanes == 0) {
+      scratch.numbers[item] = make_float2(head.largest, head.sum);
+    }
   }
 }
 
@@ -294,13 +308,17 @@ template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
 struct ValuesBlock {
   static constexpr int kHeads = kTileHeads * kTiles;
   static constexpr int kPlanes = kLow ? 2 : 1;
+  // Where weights are to be found, two sets of warps: the second has chunks 2 and 3.
+  static constexpr int kThreads = kWeighs ? 2 * kAttendThreads : kAttendThreads;
+  static constexpr int kWarps = kThreads / kWarpLanes;
   static constexpr int kRowPitch = kPlanes * kValueLatents + 16;
   // Every second row that ldmatrix reads is 16 keys further: with such a gap in other banks.
   static constexpr int kRowGap = 64;
   static constexpr int kRowsBytes = kSplit * kRowPitch + kSplit / 16 * kRowGap;
   static constexpr int kPlanesPitch = kWeightBytes + 16;
+  static constexpr int kSumsBytes = kWeighs ? kAttendThreads * 16 * 4 : 0;
   static constexpr int kSharedBytes =
-      kRowsBytes +
+      kRowsBytes + kSumsBytes +
       kHeads * (kPlanesPitch + int(sizeof(ChunkFactors)) * kSplitChunks + int(sizeof(float2))) +
       kSplit * 8;
   static constexpr int kOutPitch = kValueLatents + 8;
@@ -314,6 +332,7 @@ struct ValuesBlock {
   ChunkFactors* factors;   // [kHeads][kSplitChunks]
   float2* numbers;         // [kHeads]
   const uint8_t** places;  // [kSplit]
+  int* sums;               // [16][kAttendThreads]: of chunks 2 and 3
   int warp, lane, g, t;
   int split, token, num_splits;  // of the token
   int first_split;               // of the token
@@ -328,6 +347,7 @@ struct ValuesBlock {
     factors = reinterpret_cast<ChunkFactors*>(weights + kHeads * kPlanesPitch);
     numbers = reinterpret_cast<float2*>(factors + kHeads * kSplitChunks);
     places = reinterpret_cast<const uint8_t**>(numbers + kHeads);
+    sums = reinterpret_cast<int*>(places + kSplit);
     warp = int(threadIdx.x) / kWarpLanes;
     lane = int(threadIdx.x) % kWarpLanes;
     g = lane / 4;
@@ -366,7 +386,7 @@ struct ValuesBlock {
     const int plane = int(threadIdx.x) % kOfRow / kPieces, at = int(threadIdx.x) % kPieces * 16;
     if (at < width) {
 #pragma unroll 4
-      for (int key = int(threadIdx.x) / kOfRow; key < n; key += kAttendThreads / kOfRow) {
+      for (int key = int(threadIdx.x) / kOfRow; key < n; key += kThreads / kOfRow) {
         const uint8_t* from = places[key] + plane * padded + at;
         uint8_t* to = rows + RowAt(key) + plane * kValueLatents + at;
         if constexpr (kCodes) {
@@ -391,19 +411,15 @@ struct ValuesBlock {
     const SplitScratch& scratch = arguments.scratch;
     const int64_t first = int64_t(split) * task.num_heads + first_head;
     if constexpr (kWeighs) {
-#pragma unroll 1
-      for (int i = 0; i < kTiles; ++i) {
-        const int h = (warp * kTiles + i) * 2 + lane / 16;
-        const int64_t row = first + (h < num_heads ? h : 0);
-        HeadWeights head;
-        WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit, n,
-                  &head);
-        StoreWeights(head, weights + h * kPlanesPitch, factors + h * kSplitChunks);
-        if (lane % 16 == 0) numbers[h] = make_float2(head.largest, head.sum);
-      }
+      static_assert(kHeads == kWarps);
+      const int64_t row = first + (warp < num_heads ? warp : 0);
+      const HeadWeights head =
+          WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit, n);
+      StoreWeights(head, weights + warp * kPlanesPitch, factors + warp * kSplitChunks);
+      if (lane == 0) numbers[warp] = make_float2(head.largest, head.sum);
     } else {
       constexpr int kPieces = kWeightBytes / 16, kInAll = kPieces + 2;  // and the factors
-      for (int i = int(threadIdx.x); i < kHeads * kInAll; i += kAttendThreads) {
+      for (int i = int(threadIdx.x); i < kHeads * kInAll; i += kThreads) {
         const int h = i / kInAll, piece = i % kInAll;
         const int64_t row = first + (h < num_heads ? h : 0);
         uint8_t* to = piece < kPieces ? weights + h * kPlanesPitch + 16 * piece
@@ -433,68 +449,117 @@ struct ValuesBlock {
       b[1][i] = __byte_perm(m[2 * i], m[2 * i + 1], 0x7531);
     }
   }
-  __device__ __forceinline__ void AddChunks(Values& values) const {
-    if (16 * warp >= width) return;
+  // Products of a chunk's weights of a tile with the warp's latents.
+  using Sums = int[2][4];
+  using ChunkBytes = uint32_t[kPlanes][2][2][2];  // [plane][half of 32 keys], then as LoadValues
+  __device__ __forceinline__ void LoadChunk(int group, int chunk, ChunkBytes& b) const {
     // Row r of matrix 2 i + m is that of key 32 m + 16 (r % 2) + 4 i + r / 2: the order in which
     // lanes of WeighHead have their keys.
     const int matrix = lane / 8, r = lane % 8;
     const int key = 32 * (matrix % 2) + 16 * (r % 2) + 4 * (matrix / 2) + r / 2;
-    const uint8_t* from = rows + RowAt(key) + 16 * warp;
-    const uint8_t* planes = weights + lane % 16 * kPlanesPitch + lane / 16 * 16;
-#pragma unroll(kTiles == 1 ? kSplitChunks : 1)
+    const uint8_t* from = rows + RowAt(key) + RowAt(chunk * kChunk) + 16 * group;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (int p = 0; p < kPlanes; ++p) {
+        LoadValues(from + 8 * half * kRowPitch + p * kValueLatents, b[p][half]);
+      }
+    }
+  }
+  __device__ __forceinline__ void Multiply(int tile, int chunk, const ChunkBytes& b,
+                                           Sums& sum) const {
+    const uint8_t* planes =
+        weights + (tile * kTileHeads + lane % 16) * kPlanesPitch + chunk * kChunk + lane / 16 * 16;
+    uint32_t a[2][2][4];  // [plane][half]
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (int p = 0; p < 2; ++p) LoadMatrices(a[p][half], planes + p * kSplit + 32 * half);
+    }
+    int high[2][4] = {}, cross[2][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 2; ++i) {
+        MmaSignedSigned(high[i], a[0][half], b[0][half][i][0], b[0][half][i][1]);
+        MmaSignedSigned(cross[i], a[1][half], b[0][half][i][0], b[0][half][i][1]);
+      }
+      if constexpr (kLow) {
+        for (int i = 0; i < 2; ++i) {
+          MmaSignedSigned(cross[i], a[0][half], b[1][half][i][0], b[1][half][i][1]);
+        }
+      }
+    }
+    for (int i = 0; i < 8; ++i) {
+      sum[i / 4][i % 4] = int(uint32_t(high[i / 4][i % 4]) * 256u + uint32_t(cross[i / 4][i % 4]));
+    }
+  }
+  // values = fma(weights x latents, weight scale, values * decay).
+  __device__ __forceinline__ void Accumulate(int tile, int chunk, const Sums& sum,
+                                             Values& values) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const ChunkFactors f = factors[(tile * kTileHeads + 8 * r + g) * kSplitChunks + chunk];
+      for (int i = 0; i < 4; ++i) {
+        float& v = values[tile][i / 2][2 * r + i % 2];
+        // The first chunk has no values before: fma(x, y, 0) is x * y.
+        v = __fmaf_rn(float(sum[i / 2][2 * r + i % 2]), f.scale,
+                      chunk == 0 ? 0.0f : __fmul_rn(v, f.decay));
+      }
+    }
+  }
+  __device__ __forceinline__ void AddChunks(Values& values) const {
+    if constexpr (kWeighs) {
+      AddChunksByTwo(values);
+    } else {
+      if (16 * warp >= width) return;
+#pragma unroll 1
+      for (int c = 0; c * kChunk < n; ++c) {
+        ChunkBytes b;
+        LoadChunk(warp, c, b);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          Sums sum;
+          Multiply(tile, c, b, sum);
+          Accumulate(tile, c, sum, values);
+        }
+      }
+    }
+  }
+  // Half of the warps multiply chunks 0 and 1, the others 2 and 3, which the first half adds.
+  __device__ __forceinline__ void AddChunksByTwo(Values& values) const {
+    const int group = warp % kAttendWarps, part = warp / kAttendWarps;
+    const int index = int(threadIdx.x) % kAttendThreads;
+    const bool works = 16 * group < width;
+    Sums sum[2] = {};
+    if (works && 2 * part * kChunk < n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        ChunkBytes b;
+        LoadChunk(group, 2 * part + c, b);
+        Multiply(0, 2 * part + c, b, sum[c]);
+      }
+      if (part == 1) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          sums[i * kAttendThreads + index] = sum[i / 8][i / 4 % 2][i % 4];
+      }
+    }
+    __syncthreads();
+    if (!works || part == 1) return;
+#pragma unroll
     for (int c = 0; c < kSplitChunks; ++c) {
       if (c * kChunk >= n) break;
-      uint32_t b[kPlanes][2][2][2];  // [plane][half of 32 keys]
+      if (c == 2) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        for (int p = 0; p < kPlanes; ++p) {
-          LoadValues(from + RowAt(c * kChunk) + 8 * half * kRowPitch + p * kValueLatents,
-                     b[p][half]);
-        }
+        for (int i = 0; i < 16; ++i)
+          sum[i / 8][i / 4 % 2][i % 4] = sums[i * kAttendThreads + index];
       }
-#pragma unroll
-      for (int tile = 0; tile < kTiles; ++tile) {
-        uint32_t a[2][2][4];  // likewise
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          for (int p = 0; p < 2; ++p) {
-            LoadMatrices(a[p][half], planes + tile * kTileHeads * kPlanesPitch + p * kSplit +
-                                         c * kChunk + 32 * half);
-          }
-        }
-        int high[2][4] = {}, cross[2][4] = {};
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          for (int i = 0; i < 2; ++i) {
-            MmaSignedSigned(high[i], a[0][half], b[0][half][i][0], b[0][half][i][1]);
-            MmaSignedSigned(cross[i], a[1][half], b[0][half][i][0], b[0][half][i][1]);
-          }
-          if constexpr (kLow) {
-            for (int i = 0; i < 2; ++i) {
-              MmaSignedSigned(cross[i], a[0][half], b[1][half][i][0], b[1][half][i][1]);
-            }
-          }
-        }
-#pragma unroll
-        for (int r2 = 0; r2 < 2; ++r2) {
-          const ChunkFactors f = factors[(tile * kTileHeads + 8 * r2 + g) * kSplitChunks + c];
-          for (int i = 0; i < 4; ++i) {
-            float& v = values[tile][i / 2][2 * r2 + i % 2];
-            const int at = 2 * r2 + i % 2;
-            const auto sum =
-                float(int(uint32_t(high[i / 2][at]) * 256u + uint32_t(cross[i / 2][at])));
-            // The first chunk has no values before: fma(x, y, 0) is x * y.
-            v = __fmaf_rn(sum, f.scale, c == 0 ? 0.0f : __fmul_rn(v, f.decay));
-          }
-        }
-      }
+      Accumulate(0, c, sum[c % 2], values);
     }
   }
 
   // Calls store(head of the block, latent of the block, four values).
   template <typename Store>
   __device__ __forceinline__ void ForEach(const Values& values, Store store) const {
-    if (16 * warp >= width) return;
+    if (16 * warp >= width) return;  // the second set of warps too
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -508,23 +573,44 @@ struct ValuesBlock {
       }
     }
   }
-  // Calls group(head of the block, first latent of the block) for what there is to quantise, warp
-  // after warp.
-  template <typename Group>
-  __device__ __forceinline__ void ForEachGroup(Group group) const {
-    const int heads = num_heads < kHeads ? num_heads : kHeads, groups = width / kGroup;
-    for (int i = warp; i < heads * groups; i += kAttendWarps) {
-      group(i / groups, i % groups * kGroup);
+  // The latents of head h of the block, four of each lane, divided by the sum and quantised: a
+  // group of 64 in each half of a warp.
+  __device__ __forceinline__ void Finish(int h, float4 z, float sum) const {
+    const bool exists = 4 * lane < width;
+    const int column = first_latent + 4 * lane, left = arguments.layout.latent - column;
+    const float x[4] = {exists && left > 0 ? __fdiv_rn(z.x, sum) : 0.0f,
+                        exists && left > 1 ? __fdiv_rn(z.y, sum) : 0.0f,
+                        exists && left > 2 ? __fdiv_rn(z.z, sum) : 0.0f,
+                        exists && left > 3 ? __fdiv_rn(z.w, sum) : 0.0f};
+    float amax = 0.0f;
+    bool finite = true;
+    for (int i = 0; i < 4; ++i) {
+      finite = finite && IsFinite(x[i]);
+      const float m = Magnitude(x[i]);
+      amax = m > amax ? m : amax;
     }
-  }
-  // Two latents of a lane, divided by the sum and quantised.
-  __device__ __forceinline__ void Finish(int h, int latent, float2 z, float sum) const {
-    const int column = first_latent + latent + 2 * lane;
-    const float x = column < arguments.layout.latent ? __fdiv_rn(z.x, sum) : 0.0f;
-    const float y = column + 1 < arguments.layout.latent ? __fdiv_rn(z.y, sum) : 0.0f;
+    finite = (__ballot_sync(kAllLanes, finite) >> (lane & 16) & 0xffff) == 0xffff;
+    const RowScale scale = ScaleOf(HalfMax(finite ? amax : 0.0f));
+    PlaneWords words[4];
+    int sum_of_planes = 0;
+    for (int i = 0; i < 4; ++i) {
+      words[i] = ToPlaneWords(finite ? x[i] : 0.0f, scale.inverse);
+      sum_of_planes += 256 * int8_t(words[i].hi) + int8_t(words[i].lo);
+    }
+    for (int bits = 1; bits < 16; bits *= 2) {
+      sum_of_planes += __shfl_xor_sync(kAllLanes, sum_of_planes, bits);
+    }
+    if (!exists) return;
     const int64_t row = int64_t(token) * task.num_heads + first_head + h;
-    const PlaneGroup out = GroupOf(task.out, row, (first_latent + latent) / kGroup);
-    if (!QuantiseByWarp(x, y, out) && lane == 0) NoteBad(arguments.bad, arguments.code, token);
+    const PlaneGroup out = GroupOf(task.out, row, column / kGroup);
+    reinterpret_cast<uint32_t*>(out.hi)[lane % 16] =
+        LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
+    reinterpret_cast<uint32_t*>(out.lo)[lane % 16] =
+        LowBytes(words[0].lo, words[1].lo, words[2].lo, words[3].lo);
+    if (lane % 16 != 0) return;
+    *out.scale = __fmul_rn(scale.scale, 1.0f / 256);
+    *out.sum = sum_of_planes;
+    if (!finite) NoteBad(arguments.bad, arguments.code, token);
   }
   // The token has one split.
   __device__ __forceinline__ void FinishSplit(const Values& values) const {
@@ -534,10 +620,10 @@ struct ValuesBlock {
       *reinterpret_cast<float4*>(out + h * kOutPitch + latent) = v;
     });
     __syncthreads();
-    ForEachGroup([&](int h, int latent) {
-      const float* z = out + h * kOutPitch + latent + 2 * lane;
-      Finish(h, latent, *reinterpret_cast<const float2*>(z), numbers[h].y);
-    });
+    const int heads = num_heads < kHeads ? num_heads : kHeads;
+    for (int h = warp; h < heads; h += kWarps) {
+      Finish(h, *reinterpret_cast<const float4*>(out + h * kOutPitch + 4 * lane), numbers[h].y);
+    }
   }
 
   __device__ __forceinline__ void StorePartial(const Values& values) const {
@@ -573,15 +659,13 @@ struct ValuesBlock {
     const int heads = num_heads < kHeads ? num_heads : kHeads;
     const int64_t first = int64_t(first_split) * task.num_heads + first_head;
     const int s = int(threadIdx.x) % kMaxJoinedSplits;
-    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads;
-         h += kAttendThreads / kMaxJoinedSplits) {
+    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads; h += kThreads / kMaxJoinedSplits) {
       if (s >= num_splits) break;
       parts[h * kMaxJoinedSplits + s] =
           __ldcg(arguments.scratch.numbers + first + s * task.num_heads + h);
     }
     __syncthreads();
-    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads;
-         h += kAttendThreads / kMaxJoinedSplits) {
+    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads; h += kThreads / kMaxJoinedSplits) {
       if (s >= num_splits) break;
       const float2* part = parts + h * kMaxJoinedSplits;
       float before = part[0].x;
@@ -593,18 +677,18 @@ struct ValuesBlock {
     }
     __syncthreads();
     const int padded = arguments.layout.padded_latent;
-    ForEachGroup([&](int h, int latent) {
-      const float* from =
-          arguments.scratch.values + (first + h) * padded + first_latent + latent + 2 * lane;
-      const int64_t stride = task.num_heads * padded;
+    const int64_t stride = task.num_heads * padded;
+    const int latent = 4 * lane < width ? 4 * lane : 0;
+    for (int h = warp; h < heads; h += kWarps) {
+      const float* from = arguments.scratch.values + (first + h) * padded + first_latent + latent;
       float sum = 0;
-      float2 z = make_float2(0.0f, 0.0f);
+      float4 z = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       for (int begin = 0; begin < num_splits; begin += 8) {
-        float2 v[8];
+        float4 v[8];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
           const int at = begin + i < num_splits ? begin + i : begin;
-          v[i] = __ldcg(reinterpret_cast<const float2*>(from + at * stride));
+          v[i] = __ldcg(reinterpret_cast<const float4*>(from + at * stride));
         }
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -613,17 +697,20 @@ struct ValuesBlock {
           sum = __fmaf_rn(step.sum, step.joins, __fmul_rn(sum, step.before));
           z.x = __fmaf_rn(v[i].x, step.joins, __fmul_rn(z.x, step.before));
           z.y = __fmaf_rn(v[i].y, step.joins, __fmul_rn(z.y, step.before));
+          z.z = __fmaf_rn(v[i].z, step.joins, __fmul_rn(z.z, step.before));
+          z.w = __fmaf_rn(v[i].w, step.joins, __fmul_rn(z.w, step.before));
         }
       }
-      Finish(h, latent, z, sum);
-    });
+      Finish(h, z, sum);
+    }
   }
 };
 
 // Values of (split, heads, latents) one after another. What is read before the scores are there was
 // there before they were begun.
 template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
-__global__ void __launch_bounds__(kAttendThreads, 2)
+__global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kThreads,
+                                  kWeighs ? 1 : 2)
     AttendValuesKernel(const __grid_constant__ AttendArguments arguments) {
   SplitList list;
   list.Make(arguments.task, arguments.scratch.capacity);
