@@ -323,7 +323,8 @@ struct ValuesBlock {
       kSplit * 8;
   static constexpr int kOutPitch = kValueLatents + 8;
   static_assert(kHeads * kOutPitch * 4 <= kRowsBytes);
-  static_assert(kHeads * kMaxJoinedSplits * int(sizeof(MergeStep) + sizeof(float2)) <= kRowsBytes);
+  static_assert(!kWeighs ||
+                kHeads * kMaxJoinedSplits * int(sizeof(MergeStep) + sizeof(float2)) <= kRowsBytes);
 
   const AttendArguments& arguments;
   const AttendTask& task;
@@ -683,15 +684,16 @@ struct ValuesBlock {
       const float* from = arguments.scratch.values + (first + h) * padded + first_latent + latent;
       float sum = 0;
       float4 z = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      for (int begin = 0; begin < num_splits; begin += 8) {
-        float4 v[8];
+      constexpr int kAtOnce = 4;
+      for (int begin = 0; begin < num_splits; begin += kAtOnce) {
+        float4 v[kAtOnce];
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < kAtOnce; ++i) {
           const int at = begin + i < num_splits ? begin + i : begin;
           v[i] = __ldcg(reinterpret_cast<const float4*>(from + at * stride));
         }
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
+        for (int i = 0; i < kAtOnce; ++i) {
           if (begin + i >= num_splits) break;
           const MergeStep step = steps[h * kMaxJoinedSplits + begin + i];
           sum = __fmaf_rn(step.sum, step.joins, __fmul_rn(sum, step.before));
@@ -709,8 +711,7 @@ struct ValuesBlock {
 // Values of (split, heads, latents) one after another. What is read before the scores are there was
 // there before they were begun.
 template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
-__global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kThreads,
-                                  kWeighs ? 1 : 2)
+__global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kThreads, 2)
     AttendValuesKernel(const __grid_constant__ AttendArguments arguments) {
   SplitList list;
   list.Make(arguments.task, arguments.scratch.capacity);
@@ -733,7 +734,9 @@ __global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kT
       block.FinishSplit(values);
     } else {
       block.StorePartial(values);
-      if (arguments.joins && block.IsLast(item % in_split)) block.Join();
+      if constexpr (kWeighs) {
+        if (arguments.joins && block.IsLast(item % in_split)) block.Join();
+      }
     }
     item += int(gridDim.x);
     if (item >= num_items) break;
