@@ -49,6 +49,10 @@ SplitScratch ScratchOf(const AttendTask& task, int64_t capacity) {
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = kMergeWarps * kWarpLanes;
 constexpr int kMergeAtOnce = 32;  // loads on their way: 8 KB a warp
+struct MergeStep {
+  float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
+};
+
 // The factors of up to kMergeThreads splits from `first` on; *largest is that of all before.
 __device__ __forceinline__ void FindMergeSteps(const float2* numbers, int64_t stride, int first,
                                                int num_splits, float* largest, float* shared,
@@ -297,7 +301,12 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
          {dim3(unsigned(std::min(splits * groups * ranges, 2 * processors))),
           dim3(unsigned(values.threads)), size_t(values.shared_bytes)},
          context.stream, arguments);
-  if (!arguments.joins && max_splits > 1) {
+  if (max_splits == 1 || arguments.joins) return;
+  if (max_splits <= kMaxJoinedSplits) {
+    const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
+    Launch("merge of attention", AttendJoinKernel,
+           {dim3(unsigned(std::min(blocks, 4 * processors))), block}, context.stream, arguments);
+  } else {
     const unsigned merges = unsigned(CeilDiv(NumGroups(task.layout.latent), kMergeWarps));
     Launch("merge of attention", MergeKernel,
            {dim3(merges, unsigned(heads), unsigned(task.num_tokens)), dim3(kMergeThreads)},

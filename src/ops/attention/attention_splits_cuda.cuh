@@ -298,9 +298,128 @@ __global__ void __launch_bounds__(kAttendThreads)
   }
 }
 
-struct MergeStep {
-  float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
+// A row of the result: kValueLatents of one head, fewer behind the last.
+struct ResultRow {
+  int token, head;
+  int first_latent, width;
 };
+// A warp has four latents a lane: divides them by the sum and quantises them, a group of 64 in each
+// half.
+__device__ __forceinline__ void Finish(const AttendArguments& arguments, const ResultRow& row,
+                                       float4 z, float sum) {
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  const bool exists = 4 * lane < row.width;
+  const int column = row.first_latent + 4 * lane, left = arguments.layout.latent - column;
+  const float x[4] = {exists && left > 0 ? __fdiv_rn(z.x, sum) : 0.0f,
+                      exists && left > 1 ? __fdiv_rn(z.y, sum) : 0.0f,
+                      exists && left > 2 ? __fdiv_rn(z.z, sum) : 0.0f,
+                      exists && left > 3 ? __fdiv_rn(z.w, sum) : 0.0f};
+  float amax = 0.0f;
+  bool finite = true;
+  for (int i = 0; i < 4; ++i) {
+    finite = finite && IsFinite(x[i]);
+    const float m = Magnitude(x[i]);
+    amax = m > amax ? m : amax;
+  }
+  finite = (__ballot_sync(kAllLanes, finite) >> (lane & 16) & 0xffff) == 0xffff;
+  const RowScale scale = ScaleOf(HalfMax(finite ? amax : 0.0f));
+  PlaneWords words[4];
+  int sum_of_planes = 0;
+  for (int i = 0; i < 4; ++i) {
+    words[i] = ToPlaneWords(finite ? x[i] : 0.0f, scale.inverse);
+    sum_of_planes += 256 * int8_t(words[i].hi) + int8_t(words[i].lo);
+  }
+  for (int bits = 1; bits < 16; bits *= 2) {
+    sum_of_planes += __shfl_xor_sync(kAllLanes, sum_of_planes, bits);
+  }
+  if (!exists) return;
+  const ActivationPlanes& planes = arguments.task.out;
+  const PlaneGroup out =
+      GroupOf(planes, row.token * arguments.task.num_heads + row.head, column / kGroup);
+  reinterpret_cast<uint32_t*>(out.hi)[lane % 16] =
+      LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
+  reinterpret_cast<uint32_t*>(out.lo)[lane % 16] =
+      LowBytes(words[0].lo, words[1].lo, words[2].lo, words[3].lo);
+  if (lane % 16 != 0) return;
+  *out.scale = __fmul_rn(scale.scale, 1.0f / 256);
+  *out.sum = sum_of_planes;
+  if (!finite) NoteBad(arguments.bad, arguments.code, row.token);
+}
+
+// Merges a row of a token's splits, at most kMaxJoinedSplits from first_split on, and finishes it.
+// A warp; other blocks may have stored them.
+__device__ __forceinline__ void JoinSplits(const AttendArguments& arguments, const ResultRow& row,
+                                           int first_split, int num_splits) {
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  const int64_t heads = arguments.task.num_heads, padded = arguments.layout.padded_latent;
+  const int64_t first = first_split * heads + row.head;
+  const float none = -__uint_as_float(0x7f800000u);
+  // Lane s has split s.
+  const float2 own = lane < num_splits ? __ldcg(arguments.scratch.numbers + first + lane * heads)
+                                       : make_float2(none, 0.0f);
+  const int latent = 4 * lane < row.width ? 4 * lane : 0;
+  const float* from = arguments.scratch.values + first * padded + row.first_latent + latent;
+  constexpr int kAtOnce = 4;
+  float4 v[kAtOnce];
+  const auto load = [&](int begin) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i < num_splits ? begin + i : begin;
+      v[i] = __ldcg(reinterpret_cast<const float4*>(from + at * (heads * padded)));
+    }
+  };
+  load(0);
+  float next = own.x;
+  for (int delta = 1; delta < kMaxJoinedSplits; delta *= 2) {
+    const float other = __shfl_up_sync(kAllLanes, next, delta);
+    if (lane >= delta && other > next) next = other;
+  }
+  const float largest_before = __shfl_up_sync(kAllLanes, next, 1);
+  // The first split starts from zeros.
+  const float before = lane == 0 ? 0.0f : Exp(__fsub_rn(largest_before, next));
+  const float joins = Exp(__fsub_rn(own.x, next));
+  float sum = 0;
+  float4 z = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int begin = 0; begin < num_splits; begin += kAtOnce) {
+    if (begin > 0) load(begin);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (begin + i >= num_splits) break;
+      const float a = __shfl_sync(kAllLanes, before, begin + i);
+      const float b = __shfl_sync(kAllLanes, joins, begin + i);
+      sum = __fmaf_rn(__shfl_sync(kAllLanes, own.y, begin + i), b, __fmul_rn(sum, a));
+      z.x = __fmaf_rn(v[i].x, b, __fmul_rn(z.x, a));
+      z.y = __fmaf_rn(v[i].y, b, __fmul_rn(z.y, a));
+      z.z = __fmaf_rn(v[i].z, b, __fmul_rn(z.z, a));
+      z.w = __fmaf_rn(v[i].w, b, __fmul_rn(z.w, a));
+    }
+  }
+  Finish(arguments, row, z, sum);
+}
+
+// The rows of all tokens that are cut and have more than one split.
+__global__ void __launch_bounds__(kAttendThreads, 4)
+    AttendJoinKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  SplitList list;
+  list.Make(arguments.task, arguments.scratch.capacity);
+  const int padded = arguments.layout.padded_latent;
+  const unsigned ranges = unsigned(padded + kValueLatents - 1) / kValueLatents;
+  const unsigned heads = unsigned(arguments.task.num_heads);
+  const unsigned num_rows = unsigned(list.num_tokens) * heads * ranges;
+  for (unsigned i = blockIdx.x * kAttendWarps + threadIdx.x / kWarpLanes; i < num_rows;
+       i += gridDim.x * kAttendWarps) {
+    const int token = int(i / (heads * ranges)), head = int(i / ranges % heads);
+    const int num_splits = (list.KeysOfToken(token).num + kSplit - 1) / kSplit;
+    if (num_splits == 1) continue;
+    const int first_latent = int(i % ranges) * kValueLatents;
+    const int width = padded - first_latent;
+    JoinSplits(arguments,
+               {token, head, first_latent, width < kValueLatents ? width : kValueLatents},
+               list.Begin(token), num_splits);
+  }
+}
 
 // kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes; kWeighs: finds
 // the weights, else these were found by AttendWeightsKernel.
@@ -323,8 +442,6 @@ struct ValuesBlock {
       kSplit * 8;
   static constexpr int kOutPitch = kValueLatents + 8;
   static_assert(kHeads * kOutPitch * 4 <= kRowsBytes);
-  static_assert(!kWeighs ||
-                kHeads * kMaxJoinedSplits * int(sizeof(MergeStep) + sizeof(float2)) <= kRowsBytes);
 
   const AttendArguments& arguments;
   const AttendTask& task;
@@ -419,15 +536,17 @@ struct ValuesBlock {
       StoreWeights(head, weights + warp * kPlanesPitch, factors + warp * kSplitChunks);
       if (lane == 0) numbers[warp] = make_float2(head.largest, head.sum);
     } else {
-      constexpr int kPieces = kWeightBytes / 16, kInAll = kPieces + 2;  // and the factors
-      for (int i = int(threadIdx.x); i < kHeads * kInAll; i += kThreads) {
-        const int h = i / kInAll, piece = i % kInAll;
-        const int64_t row = first + (h < num_heads ? h : 0);
-        uint8_t* to = piece < kPieces ? weights + h * kPlanesPitch + 16 * piece
-                                      : reinterpret_cast<uint8_t*>(factors + h * kSplitChunks) +
-                                            16 * (piece - kPieces);
-        CopyAsync16(to,
-                    reinterpret_cast<const uint8_t*>(scratch.scores + row * kSplit) + 16 * piece);
+      static_assert(kWeightBytes == 16 * kWarpLanes);
+      const auto* from = reinterpret_cast<const uint8_t*>(scratch.scores + first * kSplit);
+#pragma unroll 4
+      for (int h = warp; h < kHeads; h += kWarps) {
+        const uint8_t* head = from + (h < num_heads ? h : 0) * (kSplit * 4);
+        CopyAsync16(weights + h * kPlanesPitch + 16 * lane, head + 16 * lane);
+      }
+      if (threadIdx.x < 2 * kHeads) {  // the factors
+        const int h = int(threadIdx.x) / 2, at = int(threadIdx.x) % 2 * 16;
+        CopyAsync16(reinterpret_cast<uint8_t*>(factors + h * kSplitChunks) + at,
+                    from + (h < num_heads ? h : 0) * (kSplit * 4) + kWeightBytes + at);
       }
       CommitCopies();
       if (threadIdx.x < kHeads) {
@@ -574,44 +693,8 @@ struct ValuesBlock {
       }
     }
   }
-  // The latents of head h of the block, four of each lane, divided by the sum and quantised: a
-  // group of 64 in each half of a warp.
-  __device__ __forceinline__ void Finish(int h, float4 z, float sum) const {
-    const bool exists = 4 * lane < width;
-    const int column = first_latent + 4 * lane, left = arguments.layout.latent - column;
-    const float x[4] = {exists && left > 0 ? __fdiv_rn(z.x, sum) : 0.0f,
-                        exists && left > 1 ? __fdiv_rn(z.y, sum) : 0.0f,
-                        exists && left > 2 ? __fdiv_rn(z.z, sum) : 0.0f,
-                        exists && left > 3 ? __fdiv_rn(z.w, sum) : 0.0f};
-    float amax = 0.0f;
-    bool finite = true;
-    for (int i = 0; i < 4; ++i) {
-      finite = finite && IsFinite(x[i]);
-      const float m = Magnitude(x[i]);
-      amax = m > amax ? m : amax;
-    }
-    finite = (__ballot_sync(kAllLanes, finite) >> (lane & 16) & 0xffff) == 0xffff;
-    const RowScale scale = ScaleOf(HalfMax(finite ? amax : 0.0f));
-    PlaneWords words[4];
-    int sum_of_planes = 0;
-    for (int i = 0; i < 4; ++i) {
-      words[i] = ToPlaneWords(finite ? x[i] : 0.0f, scale.inverse);
-      sum_of_planes += 256 * int8_t(words[i].hi) + int8_t(words[i].lo);
-    }
-    for (int bits = 1; bits < 16; bits *= 2) {
-      sum_of_planes += __shfl_xor_sync(kAllLanes, sum_of_planes, bits);
-    }
-    if (!exists) return;
-    const int64_t row = int64_t(token) * task.num_heads + first_head + h;
-    const PlaneGroup out = GroupOf(task.out, row, column / kGroup);
-    reinterpret_cast<uint32_t*>(out.hi)[lane % 16] =
-        LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
-    reinterpret_cast<uint32_t*>(out.lo)[lane % 16] =
-        LowBytes(words[0].lo, words[1].lo, words[2].lo, words[3].lo);
-    if (lane % 16 != 0) return;
-    *out.scale = __fmul_rn(scale.scale, 1.0f / 256);
-    *out.sum = sum_of_planes;
-    if (!finite) NoteBad(arguments.bad, arguments.code, token);
+  __device__ __forceinline__ ResultRow RowOf(int h) const {
+    return {token, first_head + h, first_latent, width};
   }
   // The token has one split.
   __device__ __forceinline__ void FinishSplit(const Values& values) const {
@@ -623,7 +706,8 @@ struct ValuesBlock {
     __syncthreads();
     const int heads = num_heads < kHeads ? num_heads : kHeads;
     for (int h = warp; h < heads; h += kWarps) {
-      Finish(h, *reinterpret_cast<const float4*>(out + h * kOutPitch + 4 * lane), numbers[h].y);
+      const float4 z = *reinterpret_cast<const float4*>(out + h * kOutPitch + 4 * lane);
+      Finish(arguments, RowOf(h), z, numbers[h].y);
     }
   }
 
@@ -649,61 +733,13 @@ struct ValuesBlock {
                         int64_t(first_split) * arguments.scratch.tickets_each + in_token;
       is_last = atomicAdd(ticket, 1) == num_splits - 1;
     }
-    is_last = __syncthreads_or(is_last);
-    __threadfence();
-    return is_last != 0;
+    return __syncthreads_or(is_last) != 0;
   }
-  // Merges the token's splits, at most kMaxJoinedSplits.
   __device__ __forceinline__ void Join() const {
-    auto* steps = reinterpret_cast<MergeStep*>(rows);  // [kHeads][kMaxJoinedSplits]
-    auto* parts = reinterpret_cast<float2*>(steps + kHeads * kMaxJoinedSplits);  // likewise
+    __threadfence();
     const int heads = num_heads < kHeads ? num_heads : kHeads;
-    const int64_t first = int64_t(first_split) * task.num_heads + first_head;
-    const int s = int(threadIdx.x) % kMaxJoinedSplits;
-    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads; h += kThreads / kMaxJoinedSplits) {
-      if (s >= num_splits) break;
-      parts[h * kMaxJoinedSplits + s] =
-          __ldcg(arguments.scratch.numbers + first + s * task.num_heads + h);
-    }
-    __syncthreads();
-    for (int h = int(threadIdx.x) / kMaxJoinedSplits; h < heads; h += kThreads / kMaxJoinedSplits) {
-      if (s >= num_splits) break;
-      const float2* part = parts + h * kMaxJoinedSplits;
-      float before = part[0].x;
-      for (int i = 1; i < s; ++i) before = part[i].x > before ? part[i].x : before;
-      const float next = part[s].x > before ? part[s].x : before;
-      // The first split starts from zeros.
-      steps[h * kMaxJoinedSplits + s] = {s == 0 ? 0.0f : Exp(__fsub_rn(before, next)),
-                                         Exp(__fsub_rn(part[s].x, next)), part[s].y, 0.0f};
-    }
-    __syncthreads();
-    const int padded = arguments.layout.padded_latent;
-    const int64_t stride = task.num_heads * padded;
-    const int latent = 4 * lane < width ? 4 * lane : 0;
     for (int h = warp; h < heads; h += kWarps) {
-      const float* from = arguments.scratch.values + (first + h) * padded + first_latent + latent;
-      float sum = 0;
-      float4 z = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-      constexpr int kAtOnce = 4;
-      for (int begin = 0; begin < num_splits; begin += kAtOnce) {
-        float4 v[kAtOnce];
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const int at = begin + i < num_splits ? begin + i : begin;
-          v[i] = __ldcg(reinterpret_cast<const float4*>(from + at * stride));
-        }
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          if (begin + i >= num_splits) break;
-          const MergeStep step = steps[h * kMaxJoinedSplits + begin + i];
-          sum = __fmaf_rn(step.sum, step.joins, __fmul_rn(sum, step.before));
-          z.x = __fmaf_rn(v[i].x, step.joins, __fmul_rn(z.x, step.before));
-          z.y = __fmaf_rn(v[i].y, step.joins, __fmul_rn(z.y, step.before));
-          z.z = __fmaf_rn(v[i].z, step.joins, __fmul_rn(z.z, step.before));
-          z.w = __fmaf_rn(v[i].w, step.joins, __fmul_rn(z.w, step.before));
-        }
-      }
-      Finish(h, z, sum);
+      JoinSplits(arguments, RowOf(h), first_split, num_splits);
     }
   }
 };
