@@ -119,6 +119,13 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
   const unsigned chunks = unsigned(list.num_splits) * kSplitChunks;
   const unsigned share = blockIdx.x / unsigned(groups), shares = gridDim.x / unsigned(groups);
   const int end = int(chunks * (share + 1) / shares);
+  const auto find_rows = [&](int chunk) {
+    if (threadIdx.x >= kChunk) return;
+    typename Block::RowFinder finder;
+    block.FindPosition(chunk, &finder);
+    block.FindPage(&finder);
+    block.FindRow(chunk, finder);
+  };
   int before = -1;
   for (int c = int(chunks * share / shares); c < end; ++c) {
     const int split = c / kSplitChunks, token = list.TokenOf(split);
@@ -128,16 +135,14 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
     if (left <= 0) continue;
     const int n = left < kChunk ? left : kChunk;
     __syncthreads();  // nobody reads what was there before
-    if (token != before) block.LoadQueries(token, keys, first_head);
-    before = token;
-    if (threadIdx.x < kChunk) {
-      typename Block::RowFinder finder;
-      block.FindPosition(chunk, &finder);
-      block.FindPage(&finder);
-      block.FindRow(chunk, finder);
+    if (token != before) {
+      block.LoadQueries(token, keys, first_head);
+      find_rows(chunk);
+      __syncthreads();
     }
-    __syncthreads();
+    before = token;
     block.LoadChunk(chunk, n);
+    if (c + 1 < end) find_rows(chunk + 1);  // of this token, while the rows are on their way
     WaitForCopies<0>();
     __syncthreads();
     if (kCodes && arguments.layout.stages_codes) {
@@ -435,11 +440,12 @@ struct ValuesBlock {
   static constexpr int kRowGap = 64;
   static constexpr int kRowsBytes = kSplit * kRowPitch + kSplit / 16 * kRowGap;
   static constexpr int kPlanesPitch = kWeightBytes + 16;
+  static constexpr int kPlaces = kWeighs ? 1 : 2;
   static constexpr int kSumsBytes = kWeighs ? kAttendThreads * 16 * 4 : 0;
   static constexpr int kSharedBytes =
       kRowsBytes + kSumsBytes +
       kHeads * (kPlanesPitch + int(sizeof(ChunkFactors)) * kSplitChunks + int(sizeof(float2))) +
-      kSplit * 8;
+      kPlaces * kSplit * 8;
   static constexpr int kOutPitch = kValueLatents + 8;
   static_assert(kHeads * kOutPitch * 4 <= kRowsBytes);
 
@@ -449,7 +455,7 @@ struct ValuesBlock {
   uint8_t* weights;        // [kHeads][kPlanesPitch]
   ChunkFactors* factors;   // [kHeads][kSplitChunks]
   float2* numbers;         // [kHeads]
-  const uint8_t** places;  // [kSplit]
+  const uint8_t** places;  // [kPlaces][kSplit]
   int* sums;               // [16][kAttendThreads]: of chunks 2 and 3
   int warp, lane, g, t;
   int split, token, num_splits;  // of the token
@@ -465,7 +471,7 @@ struct ValuesBlock {
     factors = reinterpret_cast<ChunkFactors*>(weights + kHeads * kPlanesPitch);
     numbers = reinterpret_cast<float2*>(factors + kHeads * kSplitChunks);
     places = reinterpret_cast<const uint8_t**>(numbers + kHeads);
-    sums = reinterpret_cast<int*>(places + kSplit);
+    sums = reinterpret_cast<int*>(places + kPlaces * kSplit);
     warp = int(threadIdx.x) / kWarpLanes;
     lane = int(threadIdx.x) % kWarpLanes;
     g = lane / 4;
@@ -475,8 +481,23 @@ struct ValuesBlock {
     return key * kRowPitch + key / 16 * kRowGap;
   }
 
-  // Takes up an item and begins to fetch its rows.
-  __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges) {
+  // Where the rows of an item lie. The block has room for two items', this one and the next.
+  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
+                                           int at) const {
+    const int of_split = item / in_split, of_token = list.TokenOf(of_split);
+    const TokenKeys keys = list.KeysOfToken(of_token);
+    const int key = (of_split - list.Begin(of_token)) * kSplit + int(threadIdx.x);
+    if (threadIdx.x >= kSplit || key >= keys.num) return;
+    const PageId* ids = task.pages.ids[of_token];
+    const int position =
+        keys.is_dense ? key : task.selection.lists[of_token * task.selection.max_keys + key];
+    places[at * kSplit + int(threadIdx.x)] =
+        task.pages.memory[ids[position / int(kPageTokens)]] + task.pages.offset +
+        position % int(kPageTokens) * arguments.layout.global_row_bytes;
+  }
+  // Takes up an item whose rows are found and begins to fetch them.
+  __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges,
+                                        int places_at) {
     const int in_split = item % (ranges * arguments.num_head_groups);
     split = item / (ranges * arguments.num_head_groups);
     token = list.TokenOf(split);
@@ -490,22 +511,12 @@ struct ValuesBlock {
     first_latent = in_split % ranges * kValueLatents;
     const int padded = arguments.layout.padded_latent;
     width = padded - first_latent < kValueLatents ? padded - first_latent : kValueLatents;
-    if (int(threadIdx.x) < n) {
-      const PageId* ids = task.pages.ids[token];
-      const int key = first_key + int(threadIdx.x);
-      const int position =
-          keys.is_dense ? key : task.selection.lists[token * task.selection.max_keys + key];
-      places[threadIdx.x] = task.pages.memory[ids[position / int(kPageTokens)]] +
-                            task.pages.offset + first_latent +
-                            position % int(kPageTokens) * arguments.layout.global_row_bytes;
-    }
-    __syncthreads();
     constexpr int kPieces = kValueLatents / 16, kOfRow = (kCodes ? 1 : kPlanes) * kPieces;
     const int plane = int(threadIdx.x) % kOfRow / kPieces, at = int(threadIdx.x) % kPieces * 16;
     if (at < width) {
 #pragma unroll 4
       for (int key = int(threadIdx.x) / kOfRow; key < n; key += kThreads / kOfRow) {
-        const uint8_t* from = places[key] + plane * padded + at;
+        const uint8_t* from = places[places_at * kSplit + key] + first_latent + plane * padded + at;
         uint8_t* to = rows + RowAt(key) + plane * kValueLatents + at;
         if constexpr (kCodes) {
           const uint4 v = *reinterpret_cast<const uint4*>(from);
@@ -756,12 +767,18 @@ __global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kT
   const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
   const int in_split = ranges * arguments.num_head_groups;
   const int num_items = list.num_splits * in_split;
-  int item = int(blockIdx.x);
-  if (item < num_items) block.Begin(list, item, ranges);
+  int item = int(blockIdx.x), at = 0;
+  if (item < num_items) {
+    block.FindRows(list, item, in_split, 0);
+    __syncthreads();
+    block.Begin(list, item, ranges, 0);
+  }
   WaitForPrevious();
   LetNextBegin();
   while (item < num_items) {
+    const int next = item + int(gridDim.x);
     block.FindWeights();
+    if (!kWeighs && next < num_items) block.FindRows(list, next, in_split, 1 - at);
     WaitForCopies<0>();
     __syncthreads();
     typename Block::Values values = {};
@@ -774,10 +791,16 @@ __global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kT
         if (arguments.joins && block.IsLast(item % in_split)) block.Join();
       }
     }
-    item += int(gridDim.x);
-    if (item >= num_items) break;
+    if (next >= num_items) break;
+    item = next;
     __syncthreads();  // nobody reads what was there before
-    block.Begin(list, item, ranges);
+    if constexpr (kWeighs) {
+      block.FindRows(list, item, in_split, 0);
+      __syncthreads();
+    } else {
+      at = 1 - at;
+    }
+    block.Begin(list, item, ranges, at);
   }
 }
 
