@@ -178,9 +178,11 @@ struct AttendBlock {
     const int64_t first = int64_t(token) * task.num_heads + first_head;
     const int num_heads = int(task.num_heads) - first_head;
     const int pieces = (layout.padded_latent + layout.padded_rope) / 16;
+#pragma unroll 1
     for (int h = warp; h < kHeads; h += kAttendWarps) {
       const bool valid = h < num_heads;
       const int64_t at = (first + (valid ? h : 0)) * planes.stride;
+#pragma unroll 1
       for (int i = lane; i < pieces; i += kWarpLanes) {
         uint8_t* to = queries + h * layout.query_pitch + 16 * i;
         CopyAsync16(to, planes.hi + at + 16 * i, valid);
@@ -221,18 +223,21 @@ struct AttendBlock {
   // Fetches the rows of a chunk of n keys; done when this thread's copies are.
   __device__ __forceinline__ void LoadChunk(int chunk, int n) {
     const int pieces = layout.global_row_bytes / 16;
-    for (int key = warp; key < n; key += kAttendWarps) {
-      const uint8_t* from = places[chunk % 2 * kChunk + key];
-      uint8_t* to = row(chunk, key);
-      for (int i = lane; i < pieces; i += kWarpLanes) {
+    const uint8_t* const* from = places + chunk % 2 * kChunk + warp;
+#pragma unroll 1
+    for (int i = lane; i < pieces; i += kWarpLanes) {
+#pragma unroll
+      for (int k = 0; k < kChunk; k += kAttendWarps) {
+        const int key = warp + k;
+        if (key >= n) break;
         if constexpr (kCodes) {
           if (layout.stages_codes) {
-            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from + 16 * i);
+            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from[k] + 16 * i);
           } else {
-            ExpandPiece(from, 16 * i, to);
+            ExpandPiece(from[k], 16 * i, row(chunk, key));
           }
         } else {
-          CopyAsync16(to + 16 * i, from + 16 * i);
+          CopyAsync16(row(chunk, key) + 16 * i, from[k] + 16 * i);
         }
       }
     }
@@ -241,8 +246,10 @@ struct AttendBlock {
   // What this thread has staged of a chunk.
   __device__ __forceinline__ void ExpandChunk(int chunk, int n) {
     const int pieces = layout.global_row_bytes / 16;
-    for (int key = warp; key < n; key += kAttendWarps) {
-      for (int i = lane; i < pieces; i += kWarpLanes) {
+#pragma unroll 1
+    for (int i = lane; i < pieces; i += kWarpLanes) {
+#pragma unroll 2
+      for (int key = warp; key < n; key += kAttendWarps) {
         ExpandPiece(codes + key * layout.global_row_bytes, 16 * i, row(chunk, key));
       }
     }

@@ -49,6 +49,10 @@ SplitScratch ScratchOf(const AttendTask& task, int64_t capacity) {
 constexpr int kMergeWarps = 4;
 constexpr int kMergeThreads = kMergeWarps * kWarpLanes;
 constexpr int kMergeAtOnce = 32;  // loads on their way: 8 KB a warp
+struct MergeStep {
+  float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
+};
+
 // The factors of up to kMergeThreads splits from `first` on; *largest is that of all before.
 __device__ __forceinline__ void FindMergeSteps(const float2* numbers, int64_t stride, int first,
                                                int num_splits, float* largest, float* shared,
@@ -227,12 +231,13 @@ AttendKernel ScoresKernelFor(KvFormat format) {
 }
 struct ValuesKernel {
   AttendKernel kernel;
+  int threads;
   int shared_bytes;
 };
 template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
 ValuesKernel TheValuesKernel() {
-  return {AttendValuesKernel<kTiles, kLow, kCodes, kWeighs>,
-          ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kSharedBytes};
+  using Block = ValuesBlock<kTiles, kLow, kCodes, kWeighs>;
+  return {AttendValuesKernel<kTiles, kLow, kCodes, kWeighs>, Block::kThreads, Block::kSharedBytes};
 }
 template <int kTiles, bool kWeighs>
 ValuesKernel ValuesKernelFor(KvFormat format) {
@@ -282,7 +287,7 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
                           : ScoresKernelFor<2>(task.layout.format),
          {dim3(unsigned(shares * groups)), block, size_t(shared)}, context.stream, arguments);
   if (many) {
-    const int64_t blocks = CeilDiv(splits * CeilDiv(heads, 2), kAttendWarps);
+    const int64_t blocks = CeilDiv(splits * heads, kAttendWarps);
     Launch("weights of attention", AttendWeightsKernel,
            {dim3(unsigned(std::min(blocks, 8 * processors))), block}, context.stream, arguments);
   }
@@ -291,12 +296,17 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   const ValuesKernel values = many ? many_values : ValuesKernelFor<1, true>(task.layout.format);
   groups = CeilDiv(tiles, many ? kManyTiles : 1);
   arguments.num_head_groups = int(groups);
-  arguments.joins = max_splits <= kMaxJoinedSplits;
+  arguments.joins = !many && max_splits <= kMaxJoinedSplits;
   Launch("values of attention", values.kernel,
-         {dim3(unsigned(std::min(splits * groups * ranges, 2 * processors))), block,
-          size_t(values.shared_bytes)},
+         {dim3(unsigned(std::min(splits * groups * ranges, 2 * processors))),
+          dim3(unsigned(values.threads)), size_t(values.shared_bytes)},
          context.stream, arguments);
-  if (!arguments.joins) {
+  if (max_splits == 1 || arguments.joins) return;
+  if (max_splits <= kMaxJoinedSplits) {
+    const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
+    Launch("merge of attention", AttendJoinKernel,
+           {dim3(unsigned(std::min(blocks, 4 * processors))), block}, context.stream, arguments);
+  } else {
     const unsigned merges = unsigned(CeilDiv(NumGroups(task.layout.latent), kMergeWarps));
     Launch("merge of attention", MergeKernel,
            {dim3(merges, unsigned(heads), unsigned(task.num_tokens)), dim3(kMergeThreads)},
