@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hillstar/error.h"
+#include "hillstar/kernel_time.h"
 
 namespace hillstar {
 
@@ -107,6 +108,10 @@ class Sequence {
   // kNonFinite naming layer and position (the sequence is then unusable).
   virtual std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                         const std::atomic<bool>* cancel = nullptr) = 0;
+  // Engine::DecodeGreedily for this sequence alone.
+  virtual void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) = 0;
+  // Whether that computes a step while the host is still busy with the last.
+  virtual bool runs_ahead() const = 0;
   // The MTP head over the tokens so far: for i = first .. num_tokens() - 2 the likeliest token
   // i + 2, given the hidden state at i and token i + 1: out[i - first].
   // REQUIRES: the sequence was made with keep_hidden. Errors: kUnsupported without an MTP layer.
@@ -144,6 +149,9 @@ struct StepResult {
   std::optional<Error> error;     // as Append's; the sequence holds what it had before
 };
 
+// Called with the tokens that a decode step found, one for each sequence. False ends the decoding.
+using NextTokensFn = std::function<bool(std::span<const int32_t> ids)>;
+
 // Pages of 64 tokens.
 struct KvUse {
   int64_t total_pages = 0;
@@ -165,6 +173,13 @@ class Engine {
   // only. REQUIRES: different sequences, at most max_step_tokens() in all, at most
   // EngineOptions::max_sequences parts; results.size() == parts.size().
   virtual void Step(std::span<const StepPart> parts, std::span<StepResult> results) = 0;
+  // Decodes greedily: appends next[i] to sequences[i], finds the likeliest token behind it (ties go
+  // to the lower id) and tells it, appends that, and so on until on_next returns false: what it was
+  // told last is not appended. A GPU computes the next step while the host is still busy with the
+  // last. Errors: as Append's, of the first sequence that has one; all then hold what was appended
+  // before that step. REQUIRES as Step.
+  virtual void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
+                              const NextTokensFn& on_next) = 0;
   virtual int64_t max_step_tokens() const = 0;
   virtual int64_t max_sequences() const = 0;
   virtual KvUse kv_use() const = 0;
@@ -198,6 +213,11 @@ class Engine {
   // do at most, measured now: for shares of a compute bound. 0 where it is not measured, on a GPU.
   virtual double prompt_products(int64_t num_tokens) const = 0;
   virtual double MeasurePeakProducts() = 0;
+  // The kernels of a step that appends `id` to the sequence, in their order, each with its time;
+  // the sequence stays as it is. Nothing where a CPU computes.
+  virtual std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) = 0;
+  // What a GPU can do; nothing of a CPU.
+  virtual DevicePeaks MeasureDevicePeaks() = 0;
   // Where the weights lie, for measuring how fast that memory can be read; empty on a GPU.
   virtual std::vector<std::span<const uint8_t>> weight_memory() const = 0;
   // generation_config.json's sampling values or the documented defaults.

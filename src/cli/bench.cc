@@ -38,7 +38,7 @@ BenchRow MeasurePrefill(Sequence& sequence, std::span<const int32_t> ids, const 
   return RowOf(true, int64_t(ids.size()), 0, rates, std::move(beside));
 }
 
-BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
+BenchRow MeasureDecode(Engine& engine, Sequence& sequence, std::span<const int32_t> context,
                        const BenchPlan& plan) {
   sequence.Truncate(0);
   const auto num_context = int64_t(context.size());
@@ -47,11 +47,13 @@ BenchRow MeasureDecode(Sequence& sequence, std::span<const int32_t> context,
   for (int64_t i = 0; i < plan.repeat; ++i) {
     if (plan.beside_decode) beside.push_back(plan.beside_decode());
     sequence.Truncate(num_context - 1);
-    int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
+    const int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
+    Sequence* const sequences[] = {&sequence};
+    int64_t decoded = 0;
     const Stopwatch watch;
-    for (int64_t t = 0; t < plan.decode_tokens; ++t) {
-      next = Argmax(sequence.Append(std::span(&next, 1), LogitsMode::kLast));
-    }
+    engine.DecodeGreedily(sequences, {&next, 1}, [&](std::span<const int32_t>) {
+      return ++decoded < plan.decode_tokens;
+    });
     rates.push_back(double(plan.decode_tokens) / watch.seconds());
   }
   if (plan.beside_decode) beside.push_back(plan.beside_decode());
@@ -133,7 +135,7 @@ std::vector<BenchRow> MeasureSpeed(Engine& engine, const BenchPlan& plan,
   for (const int64_t tokens : plan.context_tokens) {
     // A sequence begins with at least one token.
     const std::vector<int32_t> context = SpreadTokens(std::max<int64_t>(tokens, 1), vocab);
-    BenchRow row = MeasureDecode(*sequence, context, plan);
+    BenchRow row = MeasureDecode(engine, *sequence, context, plan);
     row.context_tokens = tokens;
     add(row);
   }

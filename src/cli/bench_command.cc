@@ -1,8 +1,10 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/bandwidth.h"
@@ -19,7 +21,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Kernels of one name in one decode step.
+struct KernelSum {
+  std::string name;
+  int64_t count = 0;
+  double microseconds = 0, bytes = 0, products = 0;
+};
+
 struct Measured {
+  // On a GPU.
+  DevicePeaks peaks;
+  std::vector<KernelSum> kernels;
+  std::map<int64_t, double> layer_microseconds;  // -1: the head
+  int64_t profile_context = 0;
   std::vector<BenchRow> rows;
   double load_seconds = 0;
   double load_bytes = 0;  // of weights in memory
@@ -35,7 +49,9 @@ struct Measured {
   // alone be done (prefill). REQUIRES has_bounds().
   double ShareOfBound(const Engine& engine, const BenchRow& row) const {
     if (row.is_prefill) {
-      return row.tokens_per_unit * engine.prompt_products(row.num_tokens) / double(row.num_tokens);
+      const double products = engine.prompt_products(row.num_tokens) / double(row.num_tokens);
+      return products *
+             (row.tokens_per_unit > 0 ? row.tokens_per_unit : row.median_rate / peak_products);
     }
     const bool is_beside = row.tokens_per_unit > 0;
     return bytes_per_token * (is_beside ? row.tokens_per_unit : row.median_rate / bandwidth);
@@ -49,6 +65,51 @@ uint64_t PeakResidentBytes() {
 }
 
 bool IsCpu(const Engine& engine) { return engine.device().id == "cpu"; }
+
+// Sums by name, in the order of a step.
+void AddKernels(const std::vector<KernelTime>& times, Measured* m) {
+  for (const KernelTime& t : times) {
+    m->layer_microseconds[t.layer] += t.microseconds;
+    auto found = std::ranges::find(m->kernels, t.name, &KernelSum::name);
+    if (found == m->kernels.end()) {
+      m->kernels.push_back({.name = t.name});
+      found = m->kernels.end() - 1;
+    }
+    ++found->count;
+    found->microseconds += t.microseconds;
+    found->bytes += t.bytes;
+    found->products += t.products;
+  }
+}
+
+// What the GPU could do in a kernel's time that it did, of whichever is nearer to its limit.
+double ShareOfPeak(const KernelSum& k, const DevicePeaks& peaks) {
+  const double seconds = 1e-6 * k.microseconds;
+  const double read = peaks.read_bytes > 0 ? k.bytes / seconds / peaks.read_bytes : 0;
+  const double products = peaks.products > 0 ? k.products / seconds / peaks.products : 0;
+  return std::max(read, products);
+}
+
+void PrintKernels(const Measured& m) {
+  if (m.kernels.empty()) return;
+  fmt::print(
+      "one decode step after {} tokens, kernel by kernel; the GPU reads {:.0f} GB/s and does "
+      "{:.0f} trillion products of bytes a second:\n",
+      m.profile_context, m.peaks.read_bytes / 1e9, m.peaks.products / 1e12);
+  double total = 0;
+  for (const KernelSum& k : m.kernels) {
+    total += k.microseconds;
+    const double share = ShareOfPeak(k, m.peaks);
+    fmt::print("{:>9.1f} us {:>6} times {:>9} {:>9} {}\n", k.microseconds, k.count,
+               k.bytes > 0 ? fmt::format("{:.1f} MB", k.bytes / 1e6) : "",
+               share > 0 ? fmt::format("{:.0f} %", 100 * share) : "", k.name);
+  }
+  std::vector<std::string> layers;
+  for (const auto& [layer, us] : m.layer_microseconds) {
+    layers.push_back(layer < 0 ? fmt::format("head {:.0f}", us) : fmt::format("{:.0f}", us));
+  }
+  fmt::print("{:>9.1f} us in all; by layer: {} us\n", total, fmt::join(layers, ", "));
+}
 
 void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
@@ -106,6 +167,19 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
                {"share_of_bound", m.has_bounds() ? Json(m.ShareOfBound(engine, row)) : Json()}};
     json["rows"].push_back(std::move(entry));
   }
+  if (!m.kernels.empty()) {
+    json["gpu_read_bytes_per_second"] = m.peaks.read_bytes;
+    json["gpu_byte_products_per_second"] = m.peaks.products;
+    json["kernels"] = Json::array();
+    for (const KernelSum& k : m.kernels) {
+      json["kernels"].push_back({{"name", k.name},
+                                 {"count", k.count},
+                                 {"microseconds", k.microseconds},
+                                 {"bytes", k.bytes},
+                                 {"products", k.products},
+                                 {"share_of_peak", ShareOfPeak(k, m.peaks)}});
+    }
+  }
   json["read_bandwidth_bytes_per_second"] = m.bandwidth;
   json["weight_bytes_per_token"] = m.bytes_per_token;
   json["peak_byte_products_per_second"] = m.peak_products;
@@ -127,6 +201,15 @@ std::vector<double> Beside(const std::vector<BenchRow>& rows, bool is_prefill) {
     if (row.is_prefill == is_prefill) all.insert(all.end(), row.beside.begin(), row.beside.end());
   }
   return all;
+}
+
+void ProfileDecode(Engine& engine, const BenchPlan& plan, Measured* m) {
+  m->peaks = engine.MeasureDevicePeaks();
+  if (plan.context_tokens.empty()) return;
+  m->profile_context = std::max<int64_t>(1, plan.context_tokens.back());
+  const auto sequence = engine.NewSequence({.shares_prefixes = false});
+  sequence->Append(SpreadTokens(m->profile_context, engine.config().vocab_size), LogitsMode::kNone);
+  AddKernels(engine.ProfileStep(*sequence, 1), m);
 }
 
 }  // namespace
@@ -159,6 +242,7 @@ int BenchCommand(const Options& options) {
     m.rows = MeasureSpeed(*model.engine, plan,
                           [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }
+  if (!IsCpu(*model.engine)) ProfileDecode(*model.engine, plan, &m);
   m.peak_bytes = PeakResidentBytes();  // before the buffer counts that bandwidth may need
   m.longest_tokens = std::min(kWarmUpTokens, model.engine->context_tokens());
   for (const BenchRow& row : m.rows) {
@@ -176,11 +260,15 @@ int BenchCommand(const Options& options) {
     m.bandwidth =
         passes.empty() ? MeasureBufferBandwidth(model.engine->num_threads()) : MedianOf(passes);
     m.peak_products = MedianOf(Beside(m.rows, true));
+  } else {
+    m.bandwidth = m.peaks.read_bytes;
+    m.peak_products = m.peaks.products;
   }
   if (options.json) {
     PrintJson(model, m);
   } else {
     PrintTable(model, m);
+    PrintKernels(m);
   }
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "core/integers.h"
 #include "core/stopwatch.h"
 #include "engine/continuous_batch.h"
+#include "engine/sampler.h"
 #include "kv/synthetic_rows.h"
 #include "model/config.h"
 
@@ -109,19 +110,25 @@ int64_t BatchTokens(int64_t num_sequences, int64_t num_tokens) {
 }
 
 BatchSpeed MeasureBatch(Engine& engine, int64_t num_sequences, int64_t num_tokens, int64_t repeat) {
+  std::vector<std::unique_ptr<Sequence>> owners;
+  std::vector<Sequence*> sequences;
+  std::vector<int32_t> next;
+  for (int64_t i = 0; i < num_sequences; ++i) {
+    owners.push_back(engine.NewSequence());
+    sequences.push_back(owners.back().get());
+    next.push_back(Argmax(
+        owners.back()->Append(PromptOf(engine, i, kBatchPromptTokens), LogitsMode::kLast)));
+  }
   std::vector<double> rates;
-  const int64_t answer = BatchTokens(num_sequences, num_tokens) - kBatchPromptTokens;
   for (int64_t r = 0; r < repeat; ++r) {
-    CountedBatch batch(engine, engine.max_step_tokens());
-    for (int64_t i = 0; i < num_sequences; ++i) {
-      batch.Submit(PromptOf(engine, i, kBatchPromptTokens), answer);
-    }
-    while (batch.fewest_tokens() == 0) batch.Step();
-    const int64_t before = batch.num_tokens();
-    const Stopwatch watch;
-    for (int64_t t = 0; t < num_tokens; ++t) batch.Step();
+    for (Sequence* s : sequences) s->Truncate(kBatchPromptTokens);
+    int64_t decoded = -1;  // the first step is not measured
+    Stopwatch watch;
+    engine.DecodeGreedily(sequences, next, [&](std::span<const int32_t>) {
+      if (decoded < 0) watch = Stopwatch();
+      return ++decoded < num_tokens;
+    });
     rates.push_back(double(num_tokens * num_sequences) / watch.seconds());
-    CHECK(batch.num_tokens() - before == num_tokens * num_sequences);
   }
   return {num_sequences, MedianOf(rates), std::ranges::min(rates), std::ranges::max(rates)};
 }

@@ -78,6 +78,19 @@ class LocalEngine : public Engine {
     CHECK(int64_t(parts.size()) <= s_.sizes.max_sequences);
     EngineSequence::Step(s_, parts, results);
   }
+  void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
+                      const NextTokensFn& on_next) override {
+    CHECK(int64_t(sequences.size()) <= s_.sizes.max_sequences && !sequences.empty());
+    EngineSequence::DecodeGreedily(s_, sequences, next, on_next);
+  }
+  std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) override {
+    const int64_t before = sequence.num_tokens();
+    s_.ops().BeginProfile();
+    sequence.Append({&id, 1}, LogitsMode::kLast);
+    sequence.Truncate(before);
+    return s_.ops().EndProfile();
+  }
+  DevicePeaks MeasureDevicePeaks() override { return s_.ops().MeasurePeaks(); }
   int64_t max_step_tokens() const override { return s_.sizes.step_tokens; }
   int64_t max_sequences() const override { return s_.sizes.max_sequences; }
   KvUse kv_use() const override {

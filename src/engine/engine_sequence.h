@@ -20,6 +20,8 @@ class EngineSequence : public Sequence {
   std::span<const int32_t> ids() const override { return ids_; }
   std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                 const std::atomic<bool>* cancel) override;
+  void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) override;
+  bool runs_ahead() const override { return !s_.ops().is_host(); }
   std::vector<MtpToken> MtpArgmax(int64_t first) override;
   void Truncate(int64_t num_tokens) override;
   int64_t AdoptPrefix(std::span<const int32_t> prompt) override;
@@ -31,8 +33,12 @@ class EngineSequence : public Sequence {
   // See Engine::Step.
   static void Step(EngineState& state, std::span<const StepPart> parts,
                    std::span<StepResult> results);
+  // See Engine::DecodeGreedily.
+  static void DecodeGreedily(EngineState& state, std::span<Sequence* const> sequences,
+                             std::span<const int32_t> next, const NextTokensFn& on_next);
 
  private:
+  class GreedyDecode;
   void RestorePages(const ReadPageFn& read);
   class SharedStep;
 

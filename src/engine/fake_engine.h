@@ -101,6 +101,14 @@ class FakeSequence : public Sequence {
     }
     return logits_;
   }
+  void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) override {
+    do {
+      const auto logits = Append({&next, 1}, LogitsMode::kLast, nullptr);
+      next = int32_t(std::ranges::max_element(logits) - logits.begin());
+    } while (on_next(next));
+  }
+  bool runs_ahead() const override { return runs_ahead_; }
+  void set_runs_ahead(bool runs_ahead) { runs_ahead_ = runs_ahead; }
   // The fake MTP head proposes the token after next plus one.
   std::vector<MtpToken> MtpArgmax(int64_t first) override {
     std::vector<MtpToken> out;
@@ -143,6 +151,7 @@ class FakeSequence : public Sequence {
     ids_.assign(ids.begin(), ids.end());
   }
 
+  bool runs_ahead_ = false;
   int64_t num_appended = 0;  // tokens computed so far
 
  private:
@@ -209,6 +218,19 @@ class FakeEngine : public Engine {
       }
     }
   }
+  void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
+                      const NextTokensFn& on_next) override {
+    std::vector<int32_t> ids(next.begin(), next.end());
+    do {
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const auto one = std::span(ids).subspan(i, 1);
+        const auto logits = sequences[i]->Append(one, LogitsMode::kLast);
+        ids[i] = int32_t(std::ranges::max_element(logits) - logits.begin());
+      }
+    } while (on_next(ids));
+  }
+  std::vector<KernelTime> ProfileStep(Sequence&, int32_t) override { return {}; }
+  DevicePeaks MeasureDevicePeaks() override { return {}; }
   int64_t max_step_tokens() const override { return 512; }
   int64_t max_sequences() const override { return 512; }
   KvUse kv_use() const override { return {}; }

@@ -46,36 +46,60 @@ class TextStream {
   StopStrings stops_;
 };
 
-// Draws and appends tokens until something ends the answer; the reason is left in `result`.
+// An answer as it grows: what ends it is left in `result`.
+class Answer {
+ public:
+  Answer(const GenerateRequest& request, int64_t room, TextStream& text, GenerateResult& result)
+      : request_(request), room_(room), text_(text), result_(result) {}
+
+  // Takes the next token; false if the answer has ended with it or before it.
+  bool Take(int32_t id) {
+    if (std::ranges::count(request_.end_ids, id) > 0) {
+      result_.end_id = id;
+      return End(FinishReason::kStop);
+    }
+    result_.ids.push_back(id);
+    text_.Push(id);
+    if (text_.matched()) return End(FinishReason::kStop);
+    if (request_.on_token && !request_.on_token(id)) return End(FinishReason::kCancelled);
+    if (int64_t(result_.ids.size()) >= room_) return End(FinishReason::kLength);
+    return true;
+  }
+  bool End(FinishReason reason) {
+    result_.finish_reason = reason;
+    return false;
+  }
+
+ private:
+  const GenerateRequest& request_;
+  const int64_t room_;
+  TextStream& text_;
+  GenerateResult& result_;
+};
+
+// Draws and appends tokens until something ends the answer.
 void Decode(Sequence& sequence, std::span<const float> logits, const GenerateRequest& request,
-            int64_t room, TextStream& text, GenerateResult& result) {
+            Answer& answer, GenerateResult& result) {
   Sampler sampler(request.sampling, request.prompt_ids, int64_t(logits.size()));
   while (true) {
     const int32_t id = sampler.Draw(logits, sequence.num_tokens());
-    if (std::ranges::count(request.end_ids, id) > 0) {
-      result.end_id = id;
-      result.finish_reason = FinishReason::kStop;
-      return;
-    }
+    if (!answer.Take(id)) return;
     sampler.Accept(id);
-    result.ids.push_back(id);
-    text.Push(id);
-    if (text.matched()) {
-      result.finish_reason = FinishReason::kStop;
-      return;
-    }
-    if (request.on_token && !request.on_token(id)) {
-      result.finish_reason = FinishReason::kCancelled;
-      return;
-    }
-    if (int64_t(result.ids.size()) >= room) {
-      result.finish_reason = FinishReason::kLength;
-      return;
-    }
-    const std::span<const int32_t> next(&result.ids.back(), 1);
-    logits = sequence.Append(next, LogitsMode::kLast, request.cancel);
+    logits = sequence.Append(std::span(&id, 1), LogitsMode::kLast, request.cancel);
     ++result.steps;
   }
+}
+
+// The likeliest tokens, found where the logits are.
+void DecodeGreedily(Sequence& sequence, std::span<const float> logits,
+                    const GenerateRequest& request, Answer& answer, GenerateResult& result) {
+  const int32_t first = Argmax(logits);
+  if (!answer.Take(first)) return;
+  sequence.DecodeGreedily(first, [&](int32_t id) {
+    ++result.steps;
+    if (request.cancel && request.cancel->load()) return answer.End(FinishReason::kCancelled);
+    return answer.Take(id);
+  });
 }
 
 }  // namespace
@@ -135,7 +159,12 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
     result.prefill_seconds = watch.seconds();
     is_prefill = false;
     watch = Stopwatch();
-    Decode(sequence, logits, request, room, text, result);
+    Answer answer(request, room, text, result);
+    if (sequence.runs_ahead() && IsGreedy(request.sampling)) {
+      DecodeGreedily(sequence, logits, request, answer, result);
+    } else {
+      Decode(sequence, logits, request, answer, result);
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCancelled) throw;
     result.finish_reason = FinishReason::kCancelled;

@@ -137,6 +137,31 @@ TEST(Generate, RefusesAnEmptyPromptAndNoTokens) {
   EXPECT_THROW(Generate(sequence, Tokens(), request), Error);
 }
 
+// Where steps run ahead of the host, every answer ends as it does token by token.
+TEST(Generate, RunningAheadGivesTheSameAnswers) {
+  const auto answer = [](bool runs_ahead, const GenerateRequest& request, int32_t end) {
+    FakeSequence sequence = Answering("hello <|user|>world", end);
+    sequence.set_runs_ahead(runs_ahead);
+    return Generate(sequence, Tokens(), request);
+  };
+  std::vector<GenerateRequest> requests(5, Request());
+  requests[1].max_tokens = 4;
+  requests[2].stops = {"lo"};
+  requests[3].end_ids = {'e'};
+  int64_t left = 0;
+  requests[4].on_token = [&](int32_t) { return left-- > 0; };
+  for (const GenerateRequest& request : requests) {
+    left = 3;
+    const GenerateResult want = answer(false, request, kEnd);
+    left = 3;
+    const GenerateResult got = answer(true, request, kEnd);
+    EXPECT_EQ(want.ids, got.ids);
+    EXPECT_EQ(want.text, got.text);
+    EXPECT_EQ(want.finish_reason, got.finish_reason);
+    EXPECT_EQ(want.steps, got.steps);
+  }
+}
+
 TEST(Generate, CancelEndsWithWhatIsThere) {
   std::atomic<bool> cancel{false};
   FakeSequence sequence = Answering("abcdef");

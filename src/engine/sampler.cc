@@ -21,6 +21,11 @@ void CheckRange(const char* name, double value, double min, double max) {
 
 }  // namespace
 
+bool IsGreedy(const SamplingParams& params) {
+  return params.temperature < kGreedyTemperature && params.repetition_penalty == 1 &&
+         params.presence_penalty == 0 && params.frequency_penalty == 0;
+}
+
 void CheckSamplingParams(const SamplingParams& params) {
   CheckRange("temperature", params.temperature, 0, 100);
   CheckRange("top_p", params.top_p, 0, 1);

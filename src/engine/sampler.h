@@ -29,6 +29,9 @@ inline constexpr double kGreedyTemperature = 1e-4;
 // a vocabulary of a million of them has a probability of 4e-12.
 inline constexpr double kLargestLogitGap = 40;
 
+// Whether the most likely token is always taken, and nothing else of the answer matters.
+bool IsGreedy(const SamplingParams& params);
+
 // Errors: kBadRequest naming the parameter, its value and its range.
 void CheckSamplingParams(const SamplingParams& params);
 

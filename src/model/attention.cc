@@ -9,7 +9,7 @@ namespace hillstar {
 
 void ForwardPass::Attention(const AttentionWeights& attention, int64_t layer) {
   ProjectDown(attention);
-  StoreKeys(attention, layer);
+  FinishProjections(attention, layer);
   ProjectQueries(attention);
   if (attention.indexer) SelectKeys(layer);
   AttendAndProject(attention, layer);
@@ -25,8 +25,6 @@ void ForwardPass::ProjectDown(const AttentionWeights& attention) {
     ops_.FloatLinear({attention.indexer->head_weights, w_.normed, c_.hidden_size, num_tokens(), 0,
                       c_.index_num_heads, w_.index_weights, c_.index_num_heads});
   }
-  ops_.NormPlanes(w_.q_a, nullptr, {attention.q_a_norm, c_.lora_norm_eps}, num_tokens(),
-                  c_.q_lora_rank, nullptr, w_.q_a_planes);
 }
 
 void ForwardPass::AddKeyProjections(const AttentionWeights& attention) {
@@ -35,12 +33,35 @@ void ForwardPass::AddKeyProjections(const AttentionWeights& attention) {
   slices_.push_back(Matrix(attention.indexer->k, w_.normed_planes, w_.index_k));
 }
 
+// Low-rank queries become planes, latents and index keys rows of the cache.
+void ForwardPass::FinishProjections(const AttentionWeights& attention, int64_t layer) {
+  Ops::Projections p;
+  p.q_a = w_.q_a;
+  p.q_a_norm = {attention.q_a_norm, c_.lora_norm_eps};
+  p.q_lora = c_.q_lora_rank;
+  p.q_a_planes = w_.q_a_planes;
+  p.kv = w_.kv;
+  p.kv_norm = {attention.kv_a_norm, c_.lora_norm_eps};
+  p.row = row_layout_;
+  p.latents = step_.latents(LatentOffset(layer));
+  if (attention.indexer) {
+    p.index_k = w_.index_k;
+    p.index_norm = IndexNorm(*attention.indexer);
+    p.index = index_layout_;
+    p.index_keys = step_.index_keys(IndexOffset(layer));
+  }
+  ops_.FinishProjections(step_, p);
+}
+
+Ops::IndexKeyNorm ForwardPass::IndexNorm(const IndexerWeights& indexer) const {
+  return {indexer.k_norm_weight, indexer.k_norm_bias, c_.index_norm_eps, c_.qk_rope_dim};
+}
+
 void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
   ops_.AppendLatents(step_, w_.kv, attention.kv_a_norm, c_.lora_norm_eps, row_layout_,
                      step_.latents(LatentOffset(layer)));
   if (!attention.indexer) return;
-  const Ops::IndexKeyNorm norm{attention.indexer->k_norm_weight, attention.indexer->k_norm_bias,
-                               c_.index_norm_eps, c_.qk_rope_dim};
+  const Ops::IndexKeyNorm norm = IndexNorm(*attention.indexer);
   ops_.AppendIndexKeys(step_, w_.index_k, norm, index_layout_,
                        step_.index_keys(IndexOffset(layer)));
 }

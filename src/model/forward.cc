@@ -12,7 +12,7 @@ namespace hillstar {
 namespace {
 
 // What of a step is replayed as a whole.
-enum StepPart { kLayers, kHead };
+enum StepPart { kLayers, kHead, kLikeliest };
 
 }  // namespace
 
@@ -75,6 +75,33 @@ void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
   ops_.RunStep(step_, is_repeated_, kLayers, [&] { RunLayers(first_wanted, tap); });
 }
 
+void ForwardPass::RunNext(std::span<const BatchToken> tokens) {
+  Begin(tokens, /*is_repeated=*/true, /*is_next=*/true);
+  ops_.RunStep(step_, is_repeated_, kLayers, [&] { RunLayers(0, {}); });
+}
+
+void ForwardPass::AskLikeliest() {
+  CHECK(first_row_ == 0);
+  ops_.RunStep(step_, is_repeated_, kLikeliest, [&] {
+    const int64_t at_once = std::min(kHeadRows, max_tokens_);
+    for (int64_t first = 0; first < step_.num_tokens; first += at_once) {
+      const int64_t rows = std::min(at_once, step_.num_tokens - first);
+      HeadRows(weights_.norm, first, rows, w_.logits);
+      ops_.FeedLikeliest(step_, first, rows, w_.logits, c_.vocab_size);
+    }
+  });
+  ops_.AskLikeliest();
+}
+
+std::vector<int32_t> ForwardPass::TakeLikeliest(std::span<const BatchToken> tokens) {
+  Ops::Likeliest likeliest = ops_.TakeLikeliest();
+  for (const BadToken& bad : likeliest.bad) {
+    const BatchToken& token = tokens[size_t(bad.row)];
+    NoteOutcome(bad, *token.sequence, token.position);
+  }
+  return std::move(likeliest.ids);
+}
+
 void ForwardPass::RunLayers(int64_t first_wanted, const LayerTap& tap) {
   std::vector<float> tapped;
   const auto call_tap = [&](int64_t layer, const float* x) {
@@ -93,11 +120,14 @@ void ForwardPass::RunLayers(int64_t first_wanted, const LayerTap& tap) {
     call_tap(l, w_.x);
     const LayerWeights& layer = weights_.layers[size_t(l)];
     if (l + 1 == num_layers && first_wanted > 0) {
+      CompleteResidual();
       if (!tokens_.empty()) KeysOfLayer(layer, l);
       if (ops_.is_host()) NoteBadTokens();
       DropRowsBefore(std::ranges::lower_bound(places_, int32_t(first_wanted)) - places_.begin());
     }
     if (!tokens_.empty()) Layer(layer, l);
+    // Rows are whole where they may leave or be looked at, and at the end.
+    if (ops_.is_host() || tap || l + 1 == num_layers) CompleteResidual();
     if (ops_.is_host()) NoteBadTokens();
   }
   LetLeave();
@@ -112,7 +142,7 @@ void ForwardPass::SetRouterTap(RouterTap tap) {
   if (router_tap_) take_other_ = std::make_unique<bool[]>(size_t(max_tokens_));
 }
 
-void ForwardPass::Begin(std::span<const BatchToken> tokens, bool is_repeated) {
+void ForwardPass::Begin(std::span<const BatchToken> tokens, bool is_repeated, bool is_next) {
   CHECK(int64_t(tokens.size()) <= max_tokens_);
   batch_.clear();
   places_.clear();
@@ -141,12 +171,15 @@ void ForwardPass::Begin(std::span<const BatchToken> tokens, bool is_repeated) {
     end = std::max(end, positions_[t] + 1);
   }
   rope_.Reserve(end);
-  if (n == 0) return;
-  BeginStep();
-  ops_.TakeBadTokens();
+  if (n > 0) BeginStep(is_next);
 }
 
-void ForwardPass::BeginStep() {
+void ForwardPass::CompleteResidual() {
+  const Ops::Addend addend = TakeAddend();
+  if (!addend.is_empty()) ops_.Add(addend, num_tokens(), c_.hidden_size, w_.x);
+}
+
+void ForwardPass::BeginStep(bool is_next) {
   const auto first = size_t(first_row_);
   StepInput input;
   input.num_tokens = int64_t(tokens_.size());
@@ -154,7 +187,7 @@ void ForwardPass::BeginStep() {
   input.positions = positions_.data() + first;
   input.pages = pages_.data() + first;
   input.memory = any_kv().page_addresses();
-  step_ = ops_.BeginStep(input, is_repeated_);
+  step_ = is_next ? ops_.NextStep(input) : ops_.BeginStep(input, is_repeated_);
   step_.rope_rows = rope_.rows();
   step_.half_rope = c_.qk_rope_dim / 2;
   given_ = tokens_;
@@ -204,12 +237,15 @@ void ForwardPass::LetLeave() {
 void ForwardPass::NoteBadTokens() {
   for (const BadToken& bad : ops_.TakeBadTokens()) {
     const BatchToken& token = given_[size_t(bad.row)];
-    StepSequence& s = *token.sequence;
-    if (s.outcome != StepSequence::Outcome::kDone) continue;
-    s.outcome = StepSequence::Outcome::kNonFinite;
-    s.bad_layer = bad.layer;
-    s.bad_position = token.position;
+    NoteOutcome(bad, *token.sequence, token.position);
   }
+}
+
+void ForwardPass::NoteOutcome(const BadToken& bad, StepSequence& sequence, int64_t position) {
+  if (sequence.outcome != StepSequence::Outcome::kDone) return;
+  sequence.outcome = StepSequence::Outcome::kNonFinite;
+  sequence.bad_layer = bad.layer;
+  sequence.bad_position = position;
 }
 
 void ForwardPass::Finish() {
@@ -246,8 +282,8 @@ void ForwardPass::HeadLogits(const float* norm, int64_t first, int64_t count, fl
 
 void ForwardPass::HeadRows(const float* norm, int64_t first, int64_t rows, float* y) {
   ops_.EnterLayer(StepSequence::kHead, first);
-  ops_.NormPlanes(w_.x + first * c_.hidden_size, nullptr, {norm, c_.rms_norm_eps}, rows,
-                  c_.hidden_size, nullptr, w_.normed_planes);
+  ops_.NormPlanes(w_.x + first * c_.hidden_size, {}, {norm, c_.rms_norm_eps}, rows, c_.hidden_size,
+                  nullptr, w_.normed_planes);
   LinearSlice head = Matrix(weights_.head, w_.normed_planes, y);
   head.num_tokens = rows;
   ops_.Linear(std::array{head});

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hillstar/engine.h"
@@ -70,6 +71,15 @@ class ForwardPass {
   std::span<const int32_t> rows() const { return places_; }
   // Logits of rows [first, first + count) of residual(): f32 [count, vocab] on the host.
   void Logits(int64_t first, int64_t count, float* out);
+  // The step after one whose likeliest tokens were asked for: `tokens` are of the same sequences,
+  // each a position further; their ids are what was chosen, and what `tokens` says of them is
+  // ignored. REQUIRES a backend that runs ahead: !Ops::is_host().
+  void RunNext(std::span<const BatchToken> tokens);
+  // Asks for the likeliest token behind each token of the step; TakeLikeliest, once for each
+  // question and in their order, waits for them and notes the outcomes of that step's tokens.
+  // REQUIRES as RunNext; first_wanted was 0.
+  void AskLikeliest();
+  std::vector<int32_t> TakeLikeliest(std::span<const BatchToken> tokens);
   // Rows [0, count) of residual(), to the host.
   void ReadResidual(int64_t count, float* out);
   // Waits for what was asked for and notes outcomes.
@@ -92,6 +102,8 @@ class ForwardPass {
   // To slices_.
   void AddKeyProjections(const AttentionWeights& attention);
   void ProjectDown(const AttentionWeights& attention);
+  void FinishProjections(const AttentionWeights& attention, int64_t layer);
+  Ops::IndexKeyNorm IndexNorm(const IndexerWeights& indexer) const;
   void StoreKeys(const AttentionWeights& attention, int64_t layer);
   void ProjectQueries(const AttentionWeights& attention);
   void SelectKeys(int64_t layer);
@@ -100,20 +112,25 @@ class ForwardPass {
   void DenseMlp(const MlpWeights& mlp);
   void MixtureOfExperts(const MoeWeights& moe, int64_t layer);
   void TapRouter(const RouterChoice& choice, int64_t layer);
-  void RoutedExperts(const MoeWeights& moe);
+  void RoutedExperts(const ExpertLayer& layer);
   // forward.cc
   // The images' addresses of every MoE layer, where the backend reads them.
   void MakeExpertTables();
-  void Begin(std::span<const BatchToken> tokens, bool is_repeated);
+  void Begin(std::span<const BatchToken> tokens, bool is_repeated, bool is_next = false);
   // From the arrays of the tokens that are left.
-  void BeginStep();
+  void BeginStep(bool is_next = false);
   void RunLayers(int64_t first_wanted, const LayerTap& tap);
   void DropRowsBefore(int64_t first);
   // Cancelled sequences and those with an outcome leave the step, where it computes at once.
   void LetLeave();
   // Of the layer that was entered; on a GPU, of the step.
   void NoteBadTokens();
+  static void NoteOutcome(const BadToken& bad, StepSequence& sequence, int64_t position);
   void HeadLogits(const float* norm, int64_t first, int64_t count, float* out);
+  // What the last layer left to be added to x; there is nothing after it.
+  Ops::Addend TakeAddend() { return std::exchange(addend_, {}); }
+  // Adds it now.
+  void CompleteResidual();
   // Final norm, planes and head of some rows, to y.
   void HeadRows(const float* norm, int64_t first, int64_t rows, float* y);
   // y = W x for this step's tokens.
@@ -150,6 +167,7 @@ class ForwardPass {
   std::vector<int64_t> positions_;
   std::vector<PageList> pages_;
   std::vector<int32_t> kept_;
+  Ops::Addend addend_;  // joins x with the next norm
   RouterTap router_tap_;
   std::unique_ptr<bool[]> take_other_;  // [max_tokens], with a tap
   // Layers that run side by side; kept, so that a step allocates nothing.

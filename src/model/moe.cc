@@ -14,12 +14,12 @@ constexpr float kOutOfReach = 1e30f;
 
 }  // namespace
 
-// x += down(silu(gate x) * up x).
+// x += down(silu(gate x) * up x), which the next norm adds.
 void ForwardPass::DenseMlp(const MlpWeights& mlp) {
   ops_.SwiGlu(std::array{SwiGluSlice{Matrix(mlp.gate, w_.normed_planes, w_.hidden), mlp.up}});
   ops_.Quantise(w_.hidden, num_tokens(), w_.dense_planes);
   ops_.Linear(std::array{Matrix(mlp.down, w_.dense_planes, w_.out)});
-  ops_.AddRows(w_.x, w_.out, num_tokens(), c_.hidden_size);
+  addend_ = {w_.out};
 }
 
 void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
@@ -34,11 +34,18 @@ void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
   choice.scaling = c_.routed_scaling_factor;
   choice.experts = w_.expert_ids;
   choice.weights = w_.expert_weights;
-  ops_.Choose(choice, num_tokens());
-  if (router_tap_) TapRouter(choice, layer);
-  RoutedExperts(moe);
-  ops_.Mix({w_.expert_rows, w_.groups.slots, w_.expert_weights, c_.num_experts_per_token, w_.out},
-           num_tokens(), c_.hidden_size, w_.x);
+  const ExpertLayer experts = experts_.at(&moe);
+  if (router_tap_) {
+    ops_.Choose(choice, num_tokens());
+    TapRouter(choice, layer);
+    ops_.GroupByExpert(w_.expert_ids, step_, experts, w_.groups);
+  } else {
+    ops_.Route(choice, step_, experts, w_.groups);
+  }
+  RoutedExperts(experts);
+  addend_ = {
+      nullptr,
+      {w_.expert_rows, w_.groups.slots, w_.expert_weights, c_.num_experts_per_token, w_.out}};
 }
 
 void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
@@ -70,13 +77,10 @@ void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
   }
 }
 
-void ForwardPass::RoutedExperts(const MoeWeights& moe) {
-  const ExpertLayer layer = experts_.at(&moe);
-  ops_.GroupByExpert(w_.expert_ids, step_, layer, w_.groups);
+void ForwardPass::RoutedExperts(const ExpertLayer& layer) {
   ops_.ExpertsUp(layer, w_.groups, w_.normed_planes, num_tokens(), w_.hidden, w_.shared_hidden);
-  ops_.Quantise(w_.hidden, num_tokens() * c_.num_experts_per_token, w_.expert_planes,
-                {1, w_.groups.slot_tokens});
-  ops_.Quantise(w_.shared_hidden, num_tokens(), w_.shared_planes);
+  ops_.QuantiseExperts(w_.groups, num_tokens(), c_.num_experts_per_token, w_.hidden,
+                       w_.expert_planes, w_.shared_hidden, w_.shared_planes);
   ops_.ExpertsDown(layer, w_.groups, w_.expert_planes, w_.shared_planes, num_tokens(),
                    w_.expert_rows, w_.out);
 }

@@ -26,6 +26,7 @@ void ForwardPass::RunMtp(std::span<const BatchToken> following, const float* hid
   ops_.Quantise(w_.mtp_input, num_tokens(), w_.mtp_planes);
   ops_.Linear(std::array{Matrix(mtp.eh_proj, w_.mtp_planes, w_.x)});
   Layer(mtp.layer, int64_t(weights_.layers.size()));
+  CompleteResidual();
   NoteBadTokens();
 }
 

@@ -158,6 +158,7 @@ StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
   page_ids_.clear();
   for (int64_t t = 0; t < input.num_tokens; ++t) page_ids_.push_back(input.pages[t].ids);
   first_row_ = 0;
+  if (any_bad_.exchange(false)) std::ranges::fill(bad_, false);
   StepTokens step;
   step.num_tokens = input.num_tokens;
   step.ids = input.ids;
@@ -167,6 +168,20 @@ StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
   step.latent_memory = input.memory.latents;
   step.index_memory = input.memory.index_keys;
   return step;
+}
+
+// Here the host is asked for each next token: it is nearer than anything else.
+StepTokens CpuOps::NextStep(const StepInput&) {
+  CHECK(!is_host());
+  return {};
+}
+void CpuOps::FeedLikeliest(const StepTokens&, int64_t, int64_t, const float*, int64_t) {
+  CHECK(!is_host());
+}
+void CpuOps::AskLikeliest() { CHECK(!is_host()); }
+Ops::Likeliest CpuOps::TakeLikeliest() {
+  CHECK(!is_host());
+  return {};
 }
 
 StepTokens CpuOps::DropRowsBefore(const StepTokens& step, int64_t first) {
@@ -190,11 +205,11 @@ void CpuOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t
   });
 }
 
-void CpuOps::NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+void CpuOps::NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows,
                         int64_t n, float* y, const ActivationPlanes& planes) {
   ForRows(pool_, rows, [&](int64_t r, int worker) {
     float* row = x + r * n;
-    if (added) kernels_.add_row(row, added + r * n, n);
+    AddToRow(added, r, n, row, worker);
     float* normed =
         y ? y + r * n : reinterpret_cast<float*>(Scratch(worker, size_t(n) * sizeof(float)));
     bool finite = kernels_.rms_norm({row, norm.weight, nullptr, normed, n, norm.eps});
@@ -289,10 +304,6 @@ void CpuOps::Concatenate(const float* a, const float* b, int64_t rows, int64_t n
     std::copy_n(a + r * n, n, out + 2 * r * n);
     std::copy_n(b + r * n, n, out + (2 * r + 1) * n);
   });
-}
-
-void CpuOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
-  ForRows(pool_, rows, [&](int64_t r, int) { kernels_.add_row(x + r * n, y + r * n, n); });
 }
 
 void CpuOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
@@ -458,14 +469,20 @@ void CpuOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
   Linear(slices_);
 }
 
-void CpuOps::Mix(const Mixture& m, int64_t num_tokens, int64_t n, float* x) {
-  ForRows(pool_, num_tokens, [&](int64_t t, int worker) {
-    const size_t bytes = size_t(m.num_ranks) * sizeof(float*);
-    const float** rows = reinterpret_cast<const float**>(Scratch(worker, bytes));
-    for (int64_t k = 0; k < m.num_ranks; ++k) rows[k] = m.rows + m.slots[t * m.num_ranks + k] * n;
-    kernels_.weighted_sum({rows, m.weights + t * m.num_ranks, m.num_ranks,
-                           m.shared ? m.shared + t * n : nullptr, x + t * n, n});
-  });
+void CpuOps::AddToRow(const Addend& added, int64_t t, int64_t n, float* row, int worker) {
+  if (added.rows) kernels_.add_row(row, added.rows + t * n, n);
+  const Mixture& m = added.mixture;
+  if (!m.rows) return;
+  const size_t bytes = size_t(m.num_ranks) * sizeof(float*);
+  const float** rows = reinterpret_cast<const float**>(Scratch(worker, bytes));
+  for (int64_t k = 0; k < m.num_ranks; ++k) rows[k] = m.rows + m.slots[t * m.num_ranks + k] * n;
+  kernels_.weighted_sum({rows, m.weights + t * m.num_ranks, m.num_ranks,
+                         m.shared ? m.shared + t * n : nullptr, row, n});
+}
+
+void CpuOps::Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) {
+  ForRows(pool_, num_tokens,
+          [&](int64_t t, int worker) { AddToRow(added, t, n, x + t * n, worker); });
 }
 
 }  // namespace hillstar

@@ -33,6 +33,7 @@ class CpuOps : public Ops {
   void Read(void* to, const void* from, size_t num_bytes) override { Write(to, from, num_bytes); }
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
+  StepTokens NextStep(const StepInput& input) override;
   StepTokens DropRowsBefore(const StepTokens& step, int64_t first) override;
   void RunStep(const StepTokens&, bool, int, const std::function<void()>& launch) override {
     launch();
@@ -44,7 +45,7 @@ class CpuOps : public Ops {
 
   void Embed(const WeightView& table, const StepTokens& step, float* x) override;
   void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) override;
-  void NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows, int64_t n,
+  void NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows, int64_t n,
                   float* y, const ActivationPlanes& planes) override;
   void Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
                 const RowOwner& owner) override;
@@ -54,7 +55,6 @@ class CpuOps : public Ops {
   void SwiGlu(std::span<const SwiGluSlice> layers) override;
   void FloatLinear(const FloatLinearSlice& layer) override;
   void Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) override;
-  void AddRows(float* x, const float* y, int64_t rows, int64_t n) override;
   void AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight, float eps,
                      const KvRowLayout& layout, StepPages pages) override;
   void AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
@@ -81,7 +81,11 @@ class CpuOps : public Ops {
   void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                    const ActivationPlanes& hidden, const ActivationPlanes& shared,
                    int64_t num_tokens, float* rows, float* out) override;
-  void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) override;
+  void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
+  void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                     int64_t n) override;
+  void AskLikeliest() override;
+  Likeliest TakeLikeliest() override;
   std::vector<BadToken> TakeBadTokens() override;
 
  private:
@@ -97,6 +101,8 @@ class CpuOps : public Ops {
     std::vector<AttentionPartial> partials;
     std::vector<Piece> pieces;
   };
+  // Of one token.
+  void AddToRow(const Addend& added, int64_t t, int64_t n, float* row, int worker);
   static LinearSlice WholeLayer(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens,
                                 float* y);
   static size_t ScratchBytes(const Limits& limits);

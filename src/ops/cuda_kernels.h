@@ -39,7 +39,8 @@ struct KernelContext {
 struct NormTask {
   const float* x = nullptr;      // f32 [rows, n]
   const float* added = nullptr;  // likewise, or null
-  float* sum = nullptr;          // x + added, where there is something to add; may be x
+  Ops::Mixture mixture{};        // joins x as Ops::Mix has it, where rows is not null
+  float* sum = nullptr;          // x and what joined it; may be x
   const float* weight = nullptr;
   float eps = 0;
   int64_t rows = 0;
@@ -63,6 +64,8 @@ struct QuantiseTask {
   int64_t head_stride = 0;
 };
 void Quantise(const KernelContext& context, const QuantiseTask& task);
+// Two of them in one launch.
+void QuantiseBoth(const KernelContext& context, const QuantiseTask& a, const QuantiseTask& b);
 
 // rope_cuda.cu -----------------------------------------------------------------------------------
 
@@ -104,6 +107,14 @@ struct AppendIndexKeysTask {
   StepPages pages;
 };
 void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& task);
+// Ops::FinishProjections in one launch: a norm with planes beside both.
+struct FinishTask {
+  NormTask norm;
+  AppendLatentsTask latents;
+  bool has_index_keys = false;
+  AppendIndexKeysTask index_keys;
+};
+void FinishProjections(const KernelContext& context, const FinishTask& task);
 
 // router_cuda.cu ---------------------------------------------------------------------------------
 
@@ -111,6 +122,9 @@ void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& ta
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer);
 // Ops::Choose. A token whose logits are not finite chooses the first experts.
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens);
+// Choose and GroupByExpert for a step of one token that is there.
+void ChooseForOne(const KernelContext& context, const RouterChoice& choice,
+                  const ExpertGroups& groups);
 // Ops::GroupByExpert.
 void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
                    const int32_t* live, int64_t num_experts, int64_t num_chosen,
@@ -126,6 +140,32 @@ void Concatenate(const KernelContext& context, const float* a, const float* b, i
                  int64_t n, float* out);
 void Embed(const KernelContext& context, const WeightView& table, const int32_t* ids,
            int64_t num_tokens, float* x);
+
+// argmax_cuda.cu ---------------------------------------------------------------------------------
+
+// ids[r] = the index of the largest of logits[r], the lowest of equals; 0, and a bad token, where
+// one is NaN or +infinity or all are -infinity. The next step's tokens become these, each a
+// position further, where next_ids is given.
+inline constexpr int kArgmaxParts = 64;      // that a row is cut into at most
+inline constexpr int kArgmaxTickets = 1024;  // rows at once at most
+struct ArgmaxTask {
+  const float* logits = nullptr;  // f32 [rows, n]
+  int64_t rows = 0;
+  int64_t n = 0;
+  int32_t* ids = nullptr;             // [rows]
+  int32_t* next_ids = nullptr;        // [rows], or null
+  int64_t* next_positions = nullptr;  // [rows], likewise
+  uint8_t* scratch = nullptr;         // ArgmaxScratchBytes, zeros before the first use
+};
+size_t ArgmaxScratchBytes(int64_t max_rows);
+void Argmax(const KernelContext& context, const ArgmaxTask& task);
+
+// peak_cuda.cu -----------------------------------------------------------------------------------
+
+// For measuring: reads num_bytes (a multiple of 16); multiplies bytes on all tensor cores for about
+// a millisecond and returns how many products that is. *sum: anything.
+void ReadAll(const KernelContext& context, const uint8_t* bytes, uint64_t num_bytes, int32_t* sum);
+double MultiplyAll(const KernelContext& context, int32_t* sum);
 
 // attention_cuda.cu ------------------------------------------------------------------------------
 
@@ -164,8 +204,11 @@ struct SelectTask {
   IndexKeyLayout layout;
   StepPages pages;
   Selection selection;
-  uint8_t* scratch = nullptr;  // SelectScratchBytes
+  uint8_t* scratch = nullptr;
+  size_t scratch_bytes = 0;  // at least those of one token
 };
+// Bytes of scratch with which tasks of at most these sizes are as fast as they can be; with less,
+// tokens go in rounds.
 size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions);
 void Select(const KernelContext& context, const SelectTask& task);
 // Ops::ListAll.

@@ -14,6 +14,10 @@ constexpr int64_t kMaxCapturedTokens = 512;
 // Shapes of contexts begin here and double.
 constexpr int64_t kLeastPositions = 2048;
 
+// Tokens of a step whose likeliest successors are asked for, and questions at once.
+constexpr int64_t kMaxAnswers = 512;
+constexpr size_t kQuestions = 4;
+
 // BadTokens::code of a layer: the head is layer -1.
 int32_t CodeOf(int64_t layer) { return int32_t(layer + 2); }
 
@@ -26,6 +30,14 @@ CudaOps::CudaOps(CudaMemory& memory, const cudaDeviceProp& device, bool eager)
   context_.shared_bytes = int(device.sharedMemPerBlockOptin);
 }
 
+CudaOps::~CudaOps() {
+  for (const Answer& answer : answers_) {
+    cudaEventSynchronize(answer.done);
+    cudaEventDestroy(answer.done);
+    cudaFreeHost(answer.values);
+  }
+}
+
 size_t CudaOps::ScratchBytes(const Limits& limits) {
   const size_t attend =
       AttendScratchBytes(limits.max_tokens, limits.max_keys, limits.num_heads, limits.row);
@@ -36,13 +48,22 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits);
+         StepTables::Bytes(limits) + ArgmaxScratchBytes(kMaxAnswers) +
+         kMaxAnswers * sizeof(int32_t);
 }
 
 void CudaOps::Prepare(const Limits& limits) {
   limits_ = limits;
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
+  likeliest_ = memory_.Alloc(MemoryTag::kWorkspace, kMaxAnswers * sizeof(int32_t));
+  argmax_ = memory_.Alloc(MemoryTag::kWorkspace, ArgmaxScratchBytes(kMaxAnswers));
+  while (answers_.size() < kQuestions) {
+    Answer& answer = answers_.emplace_back();
+    Check(cudaHostAlloc(&answer.values, 2 * kMaxAnswers * sizeof(int32_t), cudaHostAllocDefault),
+          "taking pinned memory");
+    Check(cudaEventCreateWithFlags(&answer.done, cudaEventDisableTiming), "making an event");
+  }
   tables_.emplace(memory_, limits);
   graphs_.emplace(memory_.stream());
 }
@@ -70,13 +91,23 @@ int64_t CudaOps::ShapedFor(int64_t num_tokens) const {
 }
 
 StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
-  const bool is_captured = is_repeated && !eager_ && input.num_tokens <= kMaxCapturedTokens;
-  const int64_t num_tokens = is_captured ? ShapedFor(input.num_tokens) : input.num_tokens;
+  is_captured_ = is_repeated && !eager_ && input.num_tokens <= kMaxCapturedTokens;
+  const int64_t num_tokens = is_captured_ ? ShapedFor(input.num_tokens) : input.num_tokens;
   num_tokens_ = input.num_tokens;
   first_row_ = 0;
   Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
         "beginning a step");
-  StepTokens step = tables_->Send(input, num_tokens);
+  shaped_for_ = num_tokens;
+  return Shaped(tables_->Send(input, num_tokens));
+}
+
+StepTokens CudaOps::NextStep(const StepInput& input) {
+  CHECK(input.num_tokens == num_tokens_);
+  return Shaped(tables_->SendNext(input, shaped_for_));
+}
+
+StepTokens CudaOps::Shaped(StepTokens step) const {
+  if (!is_captured_) return step;
   const auto positions = int64_t(std::bit_ceil(uint64_t(step.max_positions)));
   step.max_positions = std::min(std::max(positions, kLeastPositions), limits_.max_context);
   return step;
@@ -89,22 +120,116 @@ StepTokens CudaOps::DropRowsBefore(const StepTokens& step, int64_t first) {
 
 void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
                       const std::function<void()>& launch) {
-  if (!is_repeated || eager_ || num_tokens_ > kMaxCapturedTokens) return launch();
+  if (profile_ && is_repeated) return profile_->Run(launch);
+  if (!is_repeated || !is_captured_) return launch();
   graphs_->Run({step.num_tokens, step.max_positions, part}, launch);
 }
 
 void CudaOps::EnterLayer(int64_t layer, int64_t first) {
+  if (profile_) profile_->EnterLayer(layer);
   context_.bad = {reinterpret_cast<int32_t*>(bad_.data()) + first_row_ + first, CodeOf(layer)};
 }
 
-std::vector<BadToken> CudaOps::TakeBadTokens() {
-  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
-  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
+namespace {
+
+std::vector<BadToken> BadTokensOf(std::span<const int32_t> codes) {
   std::vector<BadToken> tokens;
   for (size_t t = 0; t < codes.size(); ++t) {
     if (codes[t] != 0) tokens.push_back({int64_t(t), int64_t(codes[t]) - CodeOf(0)});
   }
   return tokens;
+}
+
+}  // namespace
+
+std::vector<BadToken> CudaOps::TakeBadTokens() {
+  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
+  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
+  return BadTokensOf(codes);
+}
+
+void CudaOps::BeginProfile() { profile_.emplace(memory_.stream()); }
+
+std::vector<KernelTime> CudaOps::EndProfile() {
+  std::vector<KernelTime> times = profile_->times();
+  profile_.reset();
+  return times;
+}
+
+// Half of the memory that is left, 4 GB at most, is read; what a cache holds would be no measure.
+DevicePeaks CudaOps::MeasurePeaks() {
+  constexpr uint64_t kMost = uint64_t{4} << 30;
+  const uint64_t num_bytes = std::min(kMost, memory_.AvailableBytes() / 2) / 4096 * 4096;
+  DevicePeaks peaks;
+  const DeviceBuffer result = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
+  auto* sum = reinterpret_cast<int32_t*>(result.data());
+  if (num_bytes > 0) {
+    const DeviceBuffer buffer = memory_.Alloc(MemoryTag::kWorkspace, num_bytes);
+    const double seconds = SecondsOf([&] { ReadAll(context_, buffer.data(), num_bytes, sum); });
+    peaks.read_bytes = double(num_bytes) / seconds;
+  }
+  double products = 0;
+  const double seconds = SecondsOf([&] { products = MultiplyAll(context_, sum); });
+  peaks.products = products / seconds;
+  return peaks;
+}
+
+double CudaOps::SecondsOf(const std::function<void()>& launch) {
+  constexpr int kRepeats = 5;
+  cudaEvent_t start, end;
+  Check(cudaEventCreateWithFlags(&start, cudaEventDefault), "making an event");
+  Check(cudaEventCreateWithFlags(&end, cudaEventDefault), "making an event");
+  float best = 0;
+  for (int i = 0; i < kRepeats; ++i) {
+    Check(cudaEventRecord(start, memory_.stream()), "recording an event");
+    launch();
+    Check(cudaEventRecord(end, memory_.stream()), "recording an event");
+    Check(cudaEventSynchronize(end), "waiting for a measurement");
+    float ms = 0;
+    Check(cudaEventElapsedTime(&ms, start, end), "reading an event");
+    if (i == 1 || (i > 1 && ms < best)) best = ms;  // the first is unmeasured
+  }
+  cudaEventDestroy(start);
+  cudaEventDestroy(end);
+  return 1e-3 * double(best);
+}
+
+void CudaOps::FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
+                            const float* logits, int64_t n) {
+  CHECK(first + rows <= std::min(step.num_tokens, kMaxAnswers));
+  ArgmaxTask task;
+  task.logits = logits;
+  task.rows = rows;
+  task.n = n;
+  task.ids = reinterpret_cast<int32_t*>(likeliest_.data()) + first;
+  // The tables are this object's own.
+  task.next_ids = const_cast<int32_t*>(step.ids) + first;
+  task.next_positions = const_cast<int64_t*>(step.positions) + first;
+  task.scratch = argmax_.data();
+  Argmax(context_, task);
+}
+
+void CudaOps::AskLikeliest() {
+  CHECK(num_asked_ - num_taken_ < kQuestions);
+  Answer& answer = answers_[num_asked_++ % kQuestions];
+  answer.num_tokens = num_tokens_;
+  const size_t num_bytes = size_t(num_tokens_) * sizeof(int32_t);
+  const auto copy = [&](int32_t* to, const DeviceBuffer& from) {
+    Check(cudaMemcpyAsync(to, from.data(), num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
+          "copying tokens from the GPU");
+  };
+  copy(answer.values, likeliest_);
+  copy(answer.values + num_tokens_, bad_);
+  Check(cudaEventRecord(answer.done, memory_.stream()), "recording an event");
+}
+
+Ops::Likeliest CudaOps::TakeLikeliest() {
+  CHECK(num_taken_ < num_asked_);
+  const Answer& answer = answers_[num_taken_++ % kQuestions];
+  Check(cudaEventSynchronize(answer.done), "waiting for a step");
+  const auto n = size_t(answer.num_tokens);
+  return {std::vector<int32_t>(answer.values, answer.values + n),
+          BadTokensOf({answer.values + n, n})};
 }
 
 void CudaOps::Embed(const WeightView& table, const StepTokens& step, float* x) {
@@ -122,9 +247,23 @@ void CudaOps::Norm(const float* x, const NormWeights& norm, int64_t rows, int64_
   RmsNorm(context_, task);
 }
 
-void CudaOps::NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+void CudaOps::NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows,
                          int64_t n, float* y, const ActivationPlanes& planes) {
-  RmsNorm(context_, {x, added, x, norm.weight, norm.eps, rows, n, y, planes});
+  RmsNorm(context_, {x, added.rows, added.mixture, x, norm.weight, norm.eps, rows, n, y, planes});
+}
+
+void CudaOps::FinishProjections(const StepTokens& step, const Projections& p) {
+  FinishTask task;
+  task.norm.x = task.norm.sum = p.q_a;
+  task.norm.weight = p.q_a_norm.weight;
+  task.norm.eps = p.q_a_norm.eps;
+  task.norm.rows = step.num_tokens;
+  task.norm.n = p.q_lora;
+  task.norm.planes = p.q_a_planes;
+  task.latents = {step, p.kv, p.kv_norm.weight, p.kv_norm.eps, p.row, p.latents};
+  task.has_index_keys = p.index_k != nullptr;
+  task.index_keys = {step, p.index_k, p.index_norm, p.index, p.index_keys};
+  cuda::FinishProjections(context_, task);
 }
 
 void CudaOps::Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
@@ -160,10 +299,6 @@ void CudaOps::Concatenate(const float* a, const float* b, int64_t rows, int64_t 
   cuda::Concatenate(context_, a, b, rows, n, out);
 }
 
-void CudaOps::AddRows(float* x, const float* y, int64_t rows, int64_t n) {
-  cuda::AddRows(context_, x, y, rows * n);
-}
-
 void CudaOps::AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
                             float eps, const KvRowLayout& layout, StepPages pages) {
   cuda::AppendLatents(context_, {step, kv, norm_weight, eps, layout, pages});
@@ -186,8 +321,19 @@ void CudaOps::MakeIndexQueries(const StepTokens& step, const float* q, const flo
 
 void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
                      const IndexKeyLayout& layout, StepPages pages, const Selection& selection) {
-  cuda::Select(context_, {step.num_tokens, step.live, step.positions, step.max_positions, queries,
-                          num_heads, layout, pages, selection, scratch_.data()});
+  SelectTask task;
+  task.num_tokens = step.num_tokens;
+  task.live = step.live;
+  task.positions = step.positions;
+  task.max_positions = step.max_positions;
+  task.queries = queries;
+  task.num_heads = num_heads;
+  task.layout = layout;
+  task.pages = pages;
+  task.selection = selection;
+  task.scratch = scratch_.data();
+  task.scratch_bytes = scratch_.size();
+  cuda::Select(context_, task);
 }
 
 void CudaOps::Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
@@ -206,6 +352,7 @@ void CudaOps::Attend(const StepTokens& step, const AttentionQueries& queries, in
   task.selection = selection;
   task.out = out;
   task.scratch = scratch_.data();
+  task.scratch_bytes = scratch_.size();
   cuda::Attend(context_, task);
 }
 
@@ -223,6 +370,26 @@ void CudaOps::KeepRows(void*, int64_t, std::span<const int32_t>) {
 
 void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
   cuda::Choose(context_, first_token, num_tokens);
+}
+
+void CudaOps::Route(const RouterChoice& first_token, const StepTokens& step,
+                    const ExpertLayer& layer, const ExpertGroups& groups) {
+  if (step.num_tokens == 1) return ChooseForOne(context_, first_token, groups);
+  Ops::Route(first_token, step, layer, groups);
+}
+
+void CudaOps::QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
+                              const float* hidden, const ActivationPlanes& hidden_planes,
+                              const float* shared, const ActivationPlanes& shared_planes) {
+  QuantiseBoth(context_,
+               {hidden,
+                num_tokens * num_chosen,
+                hidden_planes,
+                {1, groups.slot_tokens},
+                1,
+                hidden_planes.cols,
+                0},
+               {shared, num_tokens, shared_planes, {}, 1, shared_planes.cols, 0});
 }
 
 void CudaOps::GroupByExpert(const int32_t* experts, const StepTokens& step,
@@ -271,8 +438,9 @@ void CudaOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                     LayerOf(layer.shared_down, shared, num_tokens, out));
 }
 
-void CudaOps::Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) {
-  cuda::Mix(context_, mixture, num_tokens, n, x);
+void CudaOps::Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) {
+  if (added.rows) AddRows(context_, x, added.rows, num_tokens * n);
+  if (added.mixture.rows) Mix(context_, added.mixture, num_tokens, n, x);
 }
 
 }  // namespace hillstar::cuda

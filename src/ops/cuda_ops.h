@@ -9,6 +9,7 @@
 #include "device/cuda/cuda_memory.h"
 #include "ops/cuda_graphs.h"
 #include "ops/cuda_kernels.h"
+#include "ops/cuda_profile.h"
 #include "ops/cuda_step_tables.h"
 #include "ops/ops.h"
 
@@ -18,6 +19,7 @@ class CudaOps : public Ops {
  public:
   // `memory` outlives the object. `eager`: nothing is captured.
   CudaOps(CudaMemory& memory, const cudaDeviceProp& device, bool eager);
+  ~CudaOps() override;
 
   void Prepare(const Limits& limits) override;
   std::string_view name() const override { return "cuda"; }
@@ -27,15 +29,23 @@ class CudaOps : public Ops {
   void Read(void* to, const void* from, size_t num_bytes) override;
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
+  StepTokens NextStep(const StepInput& input) override;
   StepTokens DropRowsBefore(const StepTokens& step, int64_t first) override;
   void RunStep(const StepTokens& step, bool is_repeated, int part,
                const std::function<void()>& launch) override;
   void EnterLayer(int64_t layer, int64_t first) override;
   std::vector<BadToken> TakeBadTokens() override;
+  void BeginProfile() override;
+  std::vector<KernelTime> EndProfile() override;
+  DevicePeaks MeasurePeaks() override;
+  void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                     int64_t n) override;
+  void AskLikeliest() override;
+  Likeliest TakeLikeliest() override;
 
   void Embed(const WeightView& table, const StepTokens& step, float* x) override;
   void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) override;
-  void NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows, int64_t n,
+  void NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows, int64_t n,
                   float* y, const ActivationPlanes& planes) override;
   void Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
                 const RowOwner& owner) override;
@@ -45,7 +55,6 @@ class CudaOps : public Ops {
   void SwiGlu(std::span<const SwiGluSlice> layers) override;
   void FloatLinear(const FloatLinearSlice& layer) override;
   void Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) override;
-  void AddRows(float* x, const float* y, int64_t rows, int64_t n) override;
   void AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight, float eps,
                      const KvRowLayout& layout, StepPages pages) override;
   void AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
@@ -65,6 +74,12 @@ class CudaOps : public Ops {
   void Clear(void* bytes, size_t num_bytes) override;
   void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
+  void Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
+             const ExpertGroups& groups) override;
+  void FinishProjections(const StepTokens& step, const Projections& p) override;
+  void QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
+                       const float* hidden, const ActivationPlanes& hidden_planes,
+                       const float* shared, const ActivationPlanes& shared_planes) override;
   void GroupByExpert(const int32_t* experts, const StepTokens& step, const ExpertLayer& layer,
                      const ExpertGroups& groups) override;
   void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups, const ActivationPlanes& x,
@@ -72,13 +87,16 @@ class CudaOps : public Ops {
   void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                    const ActivationPlanes& hidden, const ActivationPlanes& shared,
                    int64_t num_tokens, float* rows, float* out) override;
-  void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) override;
+  void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
 
   // Bytes that Prepare takes.
   static uint64_t PreparedBytes(const Limits& limits);
 
  private:
   static size_t ScratchBytes(const Limits& limits);
+  // The best of a few runs.
+  double SecondsOf(const std::function<void()>& launch);
+  StepTokens Shaped(StepTokens step) const;
   // Tokens that a step of num_tokens is shaped for, so that few shapes come.
   int64_t ShapedFor(int64_t num_tokens) const;
 
@@ -91,8 +109,21 @@ class CudaOps : public Ops {
   DeviceBuffer bad_;      // int32 [max_tokens]
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
+  std::optional<StepProfile> profile_;
+  // Where the chosen ids of steps come to the host, with the codes of bad tokens behind them.
+  struct Answer {
+    int32_t* values = nullptr;  // pinned, [2 * kMaxAnswers]
+    cudaEvent_t done = nullptr;
+    int64_t num_tokens = 0;
+  };
+  std::vector<Answer> answers_;
+  uint64_t num_asked_ = 0, num_taken_ = 0;
+  DeviceBuffer likeliest_;  // int32 [kMaxAnswers]
+  DeviceBuffer argmax_;     // scratch
   int64_t num_tokens_ = 0;  // of the step
-  int64_t first_row_ = 0;   // of the step that rows are counted from
+  int64_t shaped_for_ = 0;
+  bool is_captured_ = false;
+  int64_t first_row_ = 0;  // of the step that rows are counted from
 };
 
 }  // namespace hillstar::cuda

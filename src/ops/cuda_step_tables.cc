@@ -98,18 +98,9 @@ void StepTables::SendAddresses(const PageAddresses& memory) {
   num_addresses_ = memory.num_pages;
 }
 
-StepTokens StepTables::Send(const StepInput& input, int64_t num_tokens) {
-  CHECK(input.num_tokens >= 1 && input.num_tokens <= num_tokens && num_tokens <= max_tokens_);
+int64_t StepTables::SendPages(const StepInput& input, int64_t num_tokens, const PageId** page_ids) {
   ++step_;
   SendAddresses(input.memory);
-  const Layout layout(max_tokens_);
-  const int64_t num_bytes = layout.ids + num_tokens * int64_t(sizeof(int32_t));
-  uint8_t* block = memory_.staging().Take(size_t(num_bytes));
-  auto* counts = reinterpret_cast<int32_t*>(block);
-  counts[0] = counts[1] = int32_t(input.num_tokens);
-  auto* positions = reinterpret_cast<int64_t*>(block + layout.positions);
-  auto* page_ids = reinterpret_cast<const PageId**>(block + layout.page_ids);
-  auto* ids = reinterpret_cast<int32_t*>(block + layout.ids);
   int64_t end = 0;
   const PageId* row = nullptr;
   for (int64_t t = 0; t < num_tokens; ++t) {
@@ -119,24 +110,52 @@ StepTokens StepTables::Send(const StepInput& input, int64_t num_tokens) {
       SendChanges(input.pages[t], slot);
       row = Row(slot);
     }
-    positions[t] = lives ? input.positions[t] : 0;
-    page_ids[t] = row;
-    ids[t] = lives ? input.ids[t] : 0;
-    end = std::max(end, positions[t] + 1);
+    if (lives) end = std::max(end, input.positions[t] + 1);
+    if (page_ids) page_ids[t] = row;
   }
-  Check(
-      cudaMemcpyAsync(tokens_, block, size_t(num_bytes), cudaMemcpyHostToDevice, memory_.stream()),
-      "sending a step");
+  return end;
+}
+
+StepTokens StepTables::View(int64_t num_tokens, int64_t max_positions) const {
+  const Layout layout(max_tokens_);
   StepTokens step;
   step.num_tokens = num_tokens;
   step.live = reinterpret_cast<const int32_t*>(tokens_);
   step.ids = reinterpret_cast<const int32_t*>(tokens_ + layout.ids);
   step.positions = reinterpret_cast<const int64_t*>(tokens_ + layout.positions);
-  step.max_positions = end;
+  step.max_positions = max_positions;
   step.page_ids = reinterpret_cast<const PageId* const*>(tokens_ + layout.page_ids);
   step.latent_memory = latent_memory_;
   step.index_memory = index_memory_;
   return step;
+}
+
+StepTokens StepTables::Send(const StepInput& input, int64_t num_tokens) {
+  CHECK(input.num_tokens >= 1 && input.num_tokens <= num_tokens && num_tokens <= max_tokens_);
+  const Layout layout(max_tokens_);
+  const int64_t num_bytes = layout.ids + num_tokens * int64_t(sizeof(int32_t));
+  rows_.resize(size_t(num_tokens));
+  const int64_t end = SendPages(input, num_tokens, rows_.data());
+  uint8_t* block = memory_.staging().Take(size_t(num_bytes));
+  auto* counts = reinterpret_cast<int32_t*>(block);
+  counts[0] = counts[1] = int32_t(input.num_tokens);
+  auto* positions = reinterpret_cast<int64_t*>(block + layout.positions);
+  auto* page_ids = reinterpret_cast<const PageId**>(block + layout.page_ids);
+  auto* ids = reinterpret_cast<int32_t*>(block + layout.ids);
+  for (int64_t t = 0; t < num_tokens; ++t) {
+    const bool lives = t < input.num_tokens;
+    positions[t] = lives ? input.positions[t] : 0;
+    page_ids[t] = rows_[size_t(t)];
+    ids[t] = lives ? input.ids[t] : 0;
+  }
+  Check(
+      cudaMemcpyAsync(tokens_, block, size_t(num_bytes), cudaMemcpyHostToDevice, memory_.stream()),
+      "sending a step");
+  return View(num_tokens, end);
+}
+
+StepTokens StepTables::SendNext(const StepInput& input, int64_t num_tokens) {
+  return View(num_tokens, SendPages(input, num_tokens, nullptr));
 }
 
 StepTokens StepTables::DropRowsBefore(const StepTokens& step, int64_t first) {

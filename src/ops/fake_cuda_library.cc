@@ -74,6 +74,7 @@ constexpr int kAbi = hillstar::kCudaAbi;
 
 extern "C" int hillstar_cuda_entry(int abi, void* library) {
   if (abi != kAbi) return kAbi;
-  *static_cast<hillstar::CudaLibrary*>(library) = {kAbi, hillstar::List, hillstar::PreparedBytes, hillstar::Open};
+  *static_cast<hillstar::CudaLibrary*>(library) = {kAbi, hillstar::List, hillstar::PreparedBytes,
+                                                   hillstar::Open};
   return 0;
 }

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "hillstar/kernel_time.h"
 #include "kv/layout.h"
 #include "numerics/planes.h"
 #include "numerics/weights.h"
@@ -161,13 +163,13 @@ class Ops : public WorkspaceMemory {
   // What the operations will be asked for; takes all memory that they need meanwhile, so that none
   // of them allocates or fails. Must come first. Errors: kBudget.
   struct Limits {
-    int64_t max_row = 0;      // floats of any row that an operation reads or writes
-    int64_t max_tokens = 0;   // of a step
+    int64_t max_row = 0;        // floats of any row that an operation reads or writes
+    int64_t max_tokens = 0;     // of a step
     int64_t max_sequences = 1;  // of a step
     int64_t max_context = 0;    // positions of a sequence
     int64_t max_pages = 0;      // of all sequences
-    int64_t max_keys = 0;     // that a token attends to
-    bool selects = false;     // Select may be asked for contexts beyond its max_keys
+    int64_t max_keys = 0;       // that a token attends to
+    bool selects = false;       // Select may be asked for contexts beyond its max_keys
     int64_t num_heads = 0;
     KvRowLayout row;
   };
@@ -180,6 +182,9 @@ class Ops : public WorkspaceMemory {
   // Begins a step. May round its number of tokens up, to at most max_tokens, where `is_repeated`:
   // where RunStep may replay it.
   virtual StepTokens BeginStep(const StepInput& input, bool is_repeated) = 0;
+  // Begins the step after one whose tokens FeedLikeliest chose: the same sequences, each a position
+  // further, with ids that only the backend knows. REQUIRES !is_host().
+  virtual StepTokens NextStep(const StepInput& input) = 0;
   // The tokens before row `first` have done their part: row 0 of what follows is the step's row
   // `first`. The step was not rounded up.
   virtual StepTokens DropRowsBefore(const StepTokens& step, int64_t first) = 0;
@@ -191,6 +196,22 @@ class Ops : public WorkspaceMemory {
   // `first` of those that are left of the step.
   virtual void EnterLayer(int64_t layer, int64_t first = 0) = 0;
 
+  // What joins rows x f32 [T, n]: rows f32 [T, n], or a mixture of experts, sum of weights[t, r] *
+  // rows[slots[t, r]] + shared[t]; see WeightedSumSlice; or nothing.
+  struct Mixture {
+    const float* rows = nullptr;
+    const int32_t* slots = nullptr;  // [T, k]
+    const float* weights = nullptr;  // [T, k]
+    int64_t num_ranks = 0;
+    const float* shared = nullptr;  // [T, n], or null
+  };
+  struct Addend {
+    const float* rows = nullptr;
+    Mixture mixture{};
+
+    bool is_empty() const { return rows == nullptr && mixture.rows == nullptr; }
+  };
+
   // x[t] = row ids[t] of the table. x: f32 [T, cols].
   virtual void Embed(const WeightView& table, const StepTokens& step, float* x) = 0;
   // y = RmsNorm(x). x, y: f32 [rows, n]; y may be x.
@@ -201,7 +222,7 @@ class Ops : public WorkspaceMemory {
   virtual void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) = 0;
   // x += added, where there is something to add; y = RmsNorm(x), where y is not null; and y's
   // planes.
-  virtual void NormPlanes(float* x, const float* added, const NormWeights& norm, int64_t rows,
+  virtual void NormPlanes(float* x, const Addend& added, const NormWeights& norm, int64_t rows,
                           int64_t n, float* y, const ActivationPlanes& planes) = 0;
   // x: f32 [rows, planes.cols] -> planes of as many rows. `owner`: whose value a bad one is.
   virtual void Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
@@ -218,8 +239,6 @@ class Ops : public WorkspaceMemory {
   virtual void FloatLinear(const FloatLinearSlice& layer) = 0;
   // out[t] = [a[t] | b[t]]. a, b: f32 [rows, n].
   virtual void Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) = 0;
-  // x += y. x, y: f32 [rows, n].
-  virtual void AddRows(float* x, const float* y, int64_t rows, int64_t n) = 0;
 
   // Appends KV rows: kv f32 [T, latent + rope] -> norm of the latent, RoPE, planes, page.
   virtual void AppendLatents(const StepTokens& step, const float* kv, const float* norm_weight,
@@ -233,6 +252,23 @@ class Ops : public WorkspaceMemory {
   };
   virtual void AppendIndexKeys(const StepTokens& step, const float* k, const IndexKeyNorm& norm,
                                const IndexKeyLayout& layout, StepPages pages) = 0;
+  // NormPlanes of the low-rank queries in place, AppendLatents, and AppendIndexKeys where there are
+  // index keys: what becomes of a token's projections, one after the other or at once.
+  struct Projections {
+    float* q_a = nullptr;  // f32 [T, q_lora]
+    NormWeights q_a_norm{};
+    int64_t q_lora = 0;
+    ActivationPlanes q_a_planes;
+    const float* kv = nullptr;
+    NormWeights kv_norm{};
+    KvRowLayout row;
+    StepPages latents;
+    const float* index_k = nullptr;  // null: none
+    IndexKeyNorm index_norm{};
+    IndexKeyLayout index;
+    StepPages index_keys;
+  };
+  virtual void FinishProjections(const StepTokens& step, const Projections& p);
   // Planes of the parts that RoPE leaves alone, one row a head: input of the absorbed product.
   virtual void QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t num_heads,
                              const ActivationPlanes& planes) = 0;
@@ -263,24 +299,44 @@ class Ops : public WorkspaceMemory {
   // Gives every (token, rank) a slot. experts: int32 [T, num_chosen].
   virtual void GroupByExpert(const int32_t* experts, const StepTokens& step,
                              const ExpertLayer& layer, const ExpertGroups& groups) = 0;
+  // Choose and GroupByExpert, one after the other or at once.
+  virtual void Route(const RouterChoice& first_token, const StepTokens& step,
+                     const ExpertLayer& layer, const ExpertGroups& groups);
   // hidden[slot] = silu(gate x) * (up x) of the slot's token and expert, f32 [T * k, intermediate];
   // shared[t]: of the shared expert, f32 [T, its intermediate].
   virtual void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,
                          const ActivationPlanes& x, int64_t num_tokens, float* hidden,
                          float* shared) = 0;
+  // Planes of the hidden rows of both.
+  virtual void QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
+                               const float* hidden, const ActivationPlanes& hidden_planes,
+                               const float* shared, const ActivationPlanes& shared_planes);
   // rows[slot] = down hidden[slot], f32 [T * k, D]; out[t] = down shared[t], f32 [T, D].
   virtual void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                            const ActivationPlanes& hidden, const ActivationPlanes& shared,
                            int64_t num_tokens, float* rows, float* out) = 0;
-  // x[t] += sum of weights[t, r] * rows[slots[t, r]] + shared[t]; see WeightedSumSlice.
-  struct Mixture {
-    const float* rows;
-    const int32_t* slots;  // [T, k]
-    const float* weights;  // [T, k]
-    int64_t num_ranks;
-    const float* shared;  // [T, n], or null
+  // x += added.
+  virtual void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) = 0;
+
+  // Of each row the index of the largest logit (f32 [rows, n] of the step's rows from `first` on),
+  // the lowest of equals: the ids of the step that NextStep may begin. A row with NaN or +infinity
+  // is a bad token. REQUIRES !is_host().
+  virtual void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
+                             const float* logits, int64_t n) = 0;
+  // Asks for the ids that FeedLikeliest chose; TakeLikeliest waits for them and for nothing that
+  // was asked for later. Of a few questions at once, in their order.
+  virtual void AskLikeliest() = 0;
+  struct Likeliest {
+    std::vector<int32_t> ids;  // of the step's tokens
+    std::vector<BadToken> bad;
   };
-  virtual void Mix(const Mixture& mixture, int64_t num_tokens, int64_t n, float* x) = 0;
+  virtual Likeliest TakeLikeliest() = 0;
+
+  // Between the two, repeated steps are measured kernel by kernel. A CPU has nothing to tell.
+  virtual void BeginProfile() {}
+  virtual std::vector<KernelTime> EndProfile() { return {}; }
+  // Measured now.
+  virtual DevicePeaks MeasurePeaks() { return {}; }
 
   // To the host; waits for what was asked for.
   virtual void Read(void* to, const void* from, size_t num_bytes) = 0;

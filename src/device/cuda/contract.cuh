@@ -15,11 +15,16 @@ namespace hillstar::cuda {
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
 inline constexpr int kWarpLanes = 32;
 
+// A float of magnitude below 2^22 plus this is rounded to an integer, ties to even, whose two's
+// complement are the sum's low bits: cheaper than conversions.
+inline constexpr float kIntegerOffset = 0x1.8p23f;
+
 // numerics/elementary.h.
 __device__ __forceinline__ float Exp(float x) {
   float c = x < kExpHigh ? x : kExpHigh;
   c = c > -kExpHigh ? c : -kExpHigh;
-  const float n = RoundToInteger(__fmul_rn(c, kLog2E));
+  const float rounded = __fadd_rn(__fmul_rn(c, kLog2E), kIntegerOffset);
+  const float n = __fsub_rn(rounded, kIntegerOffset);
   const float r = __fmaf_rn(n, -kLn2Low, __fmaf_rn(n, -kLn2High, c));
   float p = 1.f / 5040;
   p = __fmaf_rn(p, r, 1.f / 720);
@@ -30,7 +35,7 @@ __device__ __forceinline__ float Exp(float x) {
   p = __fmaf_rn(p, r, 1.f);
   p = __fmaf_rn(p, r, 1.f);
   if (x < kExpLow) return 0.0f;
-  return __fmul_rn(p, __int_as_float((int32_t(n) + 127) << 23));
+  return __fmul_rn(p, __uint_as_float((__float_as_uint(rounded) + 127) << 23));
 }
 __device__ __forceinline__ float Sigmoid(float x) {
   return __fdiv_rn(1.0f, __fadd_rn(1.0f, Exp(-x)));
@@ -44,14 +49,27 @@ __device__ __forceinline__ float Magnitude(float x) {
   return __uint_as_float(__float_as_uint(x) & 0x7fffffffu);
 }
 
-// numerics/planes.h: a value of a row whose 1 / scale is `inverse`.
-__device__ __forceinline__ PlanePair ToPlanes(float x, float inverse) {
+// numerics/planes.h: a value of a row whose 1 / scale is `inverse`, as words whose lowest bytes are
+// the planes' values.
+struct PlaneWords {
+  uint32_t hi, lo;
+};
+__device__ __forceinline__ PlaneWords ToPlaneWords(float x, float inverse) {
   const float t = __fmul_rn(x, inverse);
-  const float h = RoundToInteger(t);
-  float l = RoundToInteger(__fmul_rn(__fsub_rn(t, h), 256.0f));
-  l = l < 127.0f ? l : 127.0f;
-  l = l > -127.0f ? l : -127.0f;
-  return {int8_t(int(h)), int8_t(int(l))};
+  const float h = __fadd_rn(t, kIntegerOffset);
+  // The factor is a power of two: nothing is rounded but the sum.
+  float l = __fmaf_rn(__fsub_rn(t, __fsub_rn(h, kIntegerOffset)), 256.0f, kIntegerOffset);
+  l = l < kIntegerOffset + 127.0f ? l : kIntegerOffset + 127.0f;
+  l = l > kIntegerOffset - 127.0f ? l : kIntegerOffset - 127.0f;
+  return {__float_as_uint(h), __float_as_uint(l)};
+}
+__device__ __forceinline__ PlanePair ToPlanes(float x, float inverse) {
+  const PlaneWords words = ToPlaneWords(x, inverse);
+  return {int8_t(words.hi), int8_t(words.lo)};
+}
+// The lowest bytes of four words.
+__device__ __forceinline__ uint32_t LowBytes(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  return __byte_perm(__byte_perm(a, b, 0x40), __byte_perm(c, d, 0x40), 0x5410);
 }
 // The scale of a row with this largest magnitude, and its inverse.
 struct RowScale {
@@ -77,25 +95,35 @@ __device__ __forceinline__ int WarpSum(int x) {
   return x;
 }
 
-// FoldPartials of numerics/elementary.h over 256 threads, thread j holding partial j; for all
-// threads. `shared`: f32 [256] of the block. Begins and ends with a barrier.
+// FoldPartials of numerics/elementary.h by one warp, for all its lanes; partial j is at
+// partials[j].
+__device__ __forceinline__ float FoldByWarp(const float* partials) {
+  constexpr int kEach = kNumPartials / kWarpLanes;
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  float p[kEach];
+#pragma unroll
+  for (int m = 0; m < kEach; ++m) p[m] = partials[m * kWarpLanes + lane];
+#pragma unroll
+  for (int stride = kEach / 2; stride > 0; stride /= 2) {
+#pragma unroll
+    for (int m = 0; m < stride; ++m) p[m] = __fadd_rn(p[m], p[m + stride]);
+  }
+  float sum = p[0];
+#pragma unroll
+  for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
+    sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
+  }
+  return __shfl_sync(kAllLanes, sum, 0);
+}
+
+// The same over the block's 256 threads, thread j holding partial j; for all threads. `shared`: f32
+// [256] of the block. Every warp folds for itself, so that one barrier does; another one in front
+// lets the array be used again.
 __device__ __forceinline__ float FoldPartials(float partial, float* shared) {
-  const int j = int(threadIdx.x);
   __syncthreads();
-  shared[j] = partial;
+  shared[threadIdx.x] = partial;
   __syncthreads();
-  for (int stride = kNumPartials / 2; stride >= kWarpLanes; stride /= 2) {
-    if (j < stride) shared[j] = partial = __fadd_rn(partial, shared[j + stride]);
-    __syncthreads();
-  }
-  if (j < kWarpLanes) {
-    for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
-      partial = __fadd_rn(partial, __shfl_down_sync(kAllLanes, partial, stride));
-    }
-    if (j == 0) shared[0] = partial;
-  }
-  __syncthreads();
-  return shared[0];
+  return FoldByWarp(shared);
 }
 
 // Notes that token t met a value that is not finite. `code`: KernelContext::bad.

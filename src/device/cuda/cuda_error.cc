@@ -11,4 +11,9 @@ void ThrowCudaError(cudaError_t error, const char* what) {
               fmt::format("the GPU failed at {}: {}", what, cudaGetErrorString(error)));
 }
 
+LaunchObserver*& CurrentObserver() {
+  thread_local LaunchObserver* observer = nullptr;
+  return observer;
+}
+
 }  // namespace hillstar::cuda

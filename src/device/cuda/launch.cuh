@@ -17,7 +17,20 @@ struct LaunchShape {
   dim3 grid;
   dim3 block;
   size_t shared_bytes = 0;  // dynamic
+  // What the kernel has to read and write of memory at least, and products of two bytes (or of two
+  // floats) that it has to do, where these are worth telling: for shares of what the GPU can do.
+  double bytes = 0;
+  double products = 0;
 };
+
+// Told of every launch of this thread, in its order.
+class LaunchObserver {
+ public:
+  virtual ~LaunchObserver() = default;
+  virtual void BeforeLaunch(const char* name, const LaunchShape& shape, cudaStream_t stream) = 0;
+};
+// Of this thread; may be null.
+LaunchObserver*& CurrentObserver();
 
 }  // namespace hillstar::cuda
 

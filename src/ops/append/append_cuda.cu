@@ -3,6 +3,7 @@
 #include "device/cuda/launch.cuh"
 #include "numerics/e4m3.h"
 #include "ops/cuda_kernels.h"
+#include "ops/norm/norm_cuda.cuh"
 #include "ops/rope/rope_cuda.cuh"
 
 namespace hillstar::cuda {
@@ -14,28 +15,43 @@ constexpr int kMaxRow = 1024;  // values of latent and rope part, or of an index
 struct BlockScratch {
   float partials[kNumPartials];
   float values[kMaxRow];
-  float warps[kThreads / kWarpLanes];
+  uint32_t warps[2][kThreads / kWarpLanes];
 };
 
-__device__ float BlockMax(float x, float* warps) {
-  x = WarpMax(x);
-  __syncthreads();
-  if (threadIdx.x % kWarpLanes == 0) warps[threadIdx.x / kWarpLanes] = x;
-  __syncthreads();
-  for (int w = 0; w < kThreads / kWarpLanes; ++w) x = warps[w] > x ? warps[w] : x;
+__device__ __forceinline__ uint32_t MaxOfWarp(uint32_t x) {
+#pragma unroll
+  for (int bits = kWarpLanes / 2; bits > 0; bits /= 2) {
+    x = max(x, __shfl_xor_sync(kAllLanes, x, bits));
+  }
   return x;
 }
 
-// The largest magnitude of n values, or -1 if one is not finite; for all threads.
-__device__ float BlockMagnitude(const float* values, int64_t n, float* warps) {
-  float amax = 0;
-  bool finite = true;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) {
-    finite = finite && IsFinite(values[i]);
-    amax = Magnitude(values[i]) > amax ? Magnitude(values[i]) : amax;
+// The largest magnitudes of values[0, n) and values[n, n + m); for all threads. Beyond the finite
+// numbers (infinite or NaN) where a value is: magnitudes order as their bits do.
+struct Magnitudes {
+  float first, second;
+};
+__device__ Magnitudes BlockMagnitudes(const float* values, int64_t n, int64_t m,
+                                      uint32_t (*warps)[kThreads / kWarpLanes]) {
+  uint32_t largest[2] = {0, 0};
+  for (int64_t i = threadIdx.x; i < n + m; i += kThreads) {
+    uint32_t& mine = largest[i < n ? 0 : 1];
+    mine = max(mine, __float_as_uint(Magnitude(values[i])));
   }
-  amax = BlockMax(amax, warps);
-  return __syncthreads_or(!finite) ? -1.0f : amax;
+  const int warp = threadIdx.x / kWarpLanes, lane = threadIdx.x % kWarpLanes;
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    largest[part] = MaxOfWarp(largest[part]);
+    if (lane == 0) warps[part][warp] = largest[part];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int part = 0; part < 2; ++part) {
+    for (int w = 0; w < kThreads / kWarpLanes; ++w) {
+      largest[part] = max(largest[part], warps[part][w]);
+    }
+  }
+  return {__uint_as_float(largest[0]), __uint_as_float(largest[1])};
 }
 
 // numerics/e4m3.h.
@@ -50,13 +66,12 @@ __device__ uint8_t ToE4m3(float x) {
   return uint8_t(sign | (code < 0x7e ? code : 0x7e));
 }
 
-// StoreRowPart: false, and zeros, if a value is not finite.
-__device__ bool StorePart(const KvRowPart& part, const float* values, uint8_t* row, float* warps) {
-  const float amax = BlockMagnitude(values, part.num_values, warps);
-  const bool finite = amax >= 0.0f;
+// StoreRowPart of values whose largest magnitude is `amax`: false, and zeros, if one is not finite.
+__device__ bool StorePart(const KvRowPart& part, const float* values, float amax, uint8_t* row) {
+  const bool finite = IsFinite(amax);
   float scale = 0;
   if (part.format == PartFormat::kE4m3) {
-    const bool zero = amax < kSmallestRowAmax;
+    const bool zero = !finite || amax < kSmallestRowAmax;
     const float unit = zero ? 0.0f : __fdiv_rn(amax, kE4m3Max);
     const float inverse = zero ? 0.0f : __fdiv_rn(1.0f, unit);
     for (int64_t i = threadIdx.x; i < part.padded; i += kThreads) {
@@ -65,7 +80,7 @@ __device__ bool StorePart(const KvRowPart& part, const float* values, uint8_t* r
     }
     scale = __fmul_rn(unit, 256.0f / kE4m3StepsPerUnit);
   } else {
-    const RowScale s = ScaleOf(amax);  // -1 counts as zero
+    const RowScale s = finite ? ScaleOf(amax) : RowScale{0.0f, 0.0f};
     for (int64_t i = threadIdx.x; i < part.padded; i += kThreads) {
       const PlanePair p =
           i < part.num_values && finite ? ToPlanes(values[i], s.inverse) : PlanePair{0, 0};
@@ -74,48 +89,47 @@ __device__ bool StorePart(const KvRowPart& part, const float* values, uint8_t* r
     }
     scale = s.scale;
   }
-  if (threadIdx.x == 0) *reinterpret_cast<float*>(row + part.scale_at) = finite ? scale : 0.0f;
+  if (threadIdx.x == 0) *reinterpret_cast<float*>(row + part.scale_at) = scale;
   return finite;
 }
 
-__global__ void __launch_bounds__(kThreads)
-    AppendLatentsKernel(AppendLatentsTask task, int32_t* bad, int32_t code) {
-  __shared__ BlockScratch s;
-  WaitForPrevious();
-  LetNextBegin();
-  const int64_t t = blockIdx.x, latent = task.layout.latent, rope = task.layout.rope;
+// Token t's latent row, by 256 threads.
+__device__ void AppendLatent(const AppendLatentsTask& task, int64_t t, BlockScratch& s,
+                             int32_t* bad, int32_t code) {
+  const int64_t latent = task.layout.latent, rope = task.layout.rope;
   if (task.step.live && t >= *task.step.live) return;
+  const int64_t pos = task.step.positions[t], half = task.step.half_rope;
+  uint8_t* row = task.pages.of(t).row(task.layout, pos);
   const float* kv = task.kv + t * (latent + rope);
+  const float* cos = task.step.rope_rows + pos * 2 * half;
   float partial = 0;
   for (int64_t i = threadIdx.x; i < latent; i += kThreads) {
     partial = __fmaf_rn(kv[i], kv[i], partial);
+  }
+  for (int64_t i = threadIdx.x; i < rope; i += kThreads) {
+    s.values[latent + i] = Rotated(kv + latent, cos, cos + half, half, i);
   }
   const float mean = __fdiv_rn(FoldPartials(partial, s.partials), float(latent));
   const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, task.eps)));
   for (int64_t i = threadIdx.x; i < latent; i += kThreads) {
     s.values[i] = __fmul_rn(__fmul_rn(kv[i], inverse), task.norm_weight[i]);
   }
-  const int64_t pos = task.step.positions[t], half = task.step.half_rope;
-  const float* cos = task.step.rope_rows + pos * 2 * half;
-  for (int64_t i = threadIdx.x; i < rope; i += kThreads) {
-    s.values[latent + i] = Rotated(kv + latent, cos, cos + half, half, i);
-  }
   __syncthreads();
-  uint8_t* row = task.pages.of(t).row(task.layout, pos);
+  const Magnitudes amax = BlockMagnitudes(s.values, latent, rope, s.warps);
   bool finite = IsFinite(mean);
-  finite = StorePart(task.layout.latent_part(), s.values, row, s.warps) && finite;
-  finite = StorePart(task.layout.rope_part(), s.values + latent, row, s.warps) && finite;
+  finite = StorePart(task.layout.latent_part(), s.values, amax.first, row) && finite;
+  finite = StorePart(task.layout.rope_part(), s.values + latent, amax.second, row) && finite;
   if (!finite && threadIdx.x == 0) NoteBad(bad, code, t);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    AppendIndexKeysKernel(AppendIndexKeysTask task, int32_t* bad, int32_t code) {
-  __shared__ BlockScratch s;
-  __shared__ float normed[kMaxRow];
-  WaitForPrevious();
-  LetNextBegin();
-  const int64_t t = blockIdx.x, dim = task.layout.dim;
+// Token t's index key, likewise. normed: f32 [dim].
+__device__ void AppendIndexKey(const AppendIndexKeysTask& task, int64_t t, BlockScratch& s,
+                               float* normed, int32_t* bad, int32_t code) {
+  const int64_t dim = task.layout.dim;
   if (task.step.live && t >= *task.step.live) return;
+  const int64_t pos = task.step.positions[t], half = task.step.half_rope;
+  uint8_t* panel = task.pages.of(t).panel(task.layout, pos);
+  const float* cos = task.step.rope_rows + pos * 2 * half;
   const float* k = task.k + t * dim;
   float partial = 0;
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) partial = __fadd_rn(partial, k[i]);
@@ -132,16 +146,13 @@ __global__ void __launch_bounds__(kThreads)
                           task.norm.bias[i]);
   }
   __syncthreads();
-  const int64_t pos = task.step.positions[t], half = task.step.half_rope;
-  const float* cos = task.step.rope_rows + pos * 2 * half;
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) {
     s.values[i] = i < 2 * half ? Rotated(normed, cos, cos + half, half, i) : normed[i];
   }
   __syncthreads();
-  const float amax = BlockMagnitude(s.values, dim, s.warps);
-  const bool finite = IsFinite(variance) && amax >= 0.0f;
+  const float amax = BlockMagnitudes(s.values, dim, 0, s.warps).first;
+  const bool finite = IsFinite(variance) && IsFinite(amax);
   const RowScale scale = finite ? ScaleOf(amax) : RowScale{0.0f, 0.0f};
-  uint8_t* panel = task.pages.of(t).panel(task.layout, pos);
   const int64_t lane = pos % kIndexPanelTokens;
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) {
     const PlanePair p = finite ? ToPlanes(s.values[i], scale.inverse) : PlanePair{0, 0};
@@ -153,20 +164,53 @@ __global__ void __launch_bounds__(kThreads)
   if (!finite) NoteBad(bad, code, t);
 }
 
+enum Role { kNorm, kLatents, kIndexKeys };
+
+// Block (t, role - first_role).
+template <int kGroups>
+__global__ void __launch_bounds__(kThreads) RowsKernel(const __grid_constant__ FinishTask task,
+                                                       int first_role, int32_t* bad, int32_t code) {
+  __shared__ BlockScratch s;
+  __shared__ float normed[kMaxRow];
+  const int role = first_role + int(blockIdx.y);
+  if (role == kNorm) return NormRow<kThreads, kGroups>(task.norm, blockIdx.x, bad, code);
+  WaitForPrevious();
+  LetNextBegin();
+  if (role == kLatents) {
+    AppendLatent(task.latents, blockIdx.x, s, bad, code);
+  } else {
+    AppendIndexKey(task.index_keys, blockIdx.x, s, normed, bad, code);
+  }
+}
+
+template <int kGroups>
+void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t num_tokens,
+                int first_role, int num_roles) {
+  CHECK(task.latents.layout.latent + task.latents.layout.rope <= kMaxRow);
+  CHECK(task.index_keys.layout.dim <= kMaxRow);
+  Launch("new rows", RowsKernel<kGroups>,
+         {dim3(unsigned(num_tokens), unsigned(num_roles)), dim3(kThreads),
+          NormSharedBytes(task.norm.n)},
+         context.stream, task, first_role, context.bad.first, context.bad.code);
+}
+
 }  // namespace
 
+void FinishProjections(const KernelContext& context, const FinishTask& task) {
+  const int num_roles = task.has_index_keys ? 3 : 2;
+  constexpr int64_t kWarps = kThreads / kWarpLanes;
+  const int64_t tokens = task.norm.rows, groups = NumGroups(task.norm.n);
+  CHECK(task.norm.n <= kMaxNormRow);
+  if (groups <= 4 * kWarps) return LaunchRows<4>(context, task, tokens, kNorm, num_roles);
+  LaunchRows<kMaxNormRow / kGroup / kWarps>(context, task, tokens, kNorm, num_roles);
+}
+
 void AppendLatents(const KernelContext& context, const AppendLatentsTask& task) {
-  CHECK(task.layout.latent + task.layout.rope <= kMaxRow);
-  Launch("appending latents", AppendLatentsKernel,
-         {dim3(unsigned(task.step.num_tokens)), dim3(kThreads)}, context.stream, task,
-         context.bad.first, context.bad.code);
+  LaunchRows<1>(context, {{}, task, false, {}}, task.step.num_tokens, kLatents, 1);
 }
 
 void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& task) {
-  CHECK(task.layout.dim <= kMaxRow);
-  Launch("appending index keys", AppendIndexKeysKernel,
-         {dim3(unsigned(task.step.num_tokens)), dim3(kThreads)}, context.stream, task,
-         context.bad.first, context.bad.code);
+  LaunchRows<1>(context, {{}, {}, true, task}, task.step.num_tokens, kIndexKeys, 1);
 }
 
 }  // namespace hillstar::cuda

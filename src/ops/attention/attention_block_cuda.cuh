@@ -16,8 +16,6 @@ inline constexpr int kAttendWarps = kAttendThreads / kWarpLanes;
 inline constexpr int kTileHeads = 16;
 inline constexpr int kChunk = int(kChunkKeys);
 inline constexpr int kSplit = int(kSplitKeys);
-// More tokens than these keep a GPU busy without a cut.
-inline constexpr int kMaxSplitTokens = 64;
 
 // Rows of 16-byte pieces whose number is odd: eight of them lie in different banks.
 constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16; }
@@ -33,6 +31,7 @@ struct AttendLayout {
   int query_pitch;  // of a plane
   int num_buffers;  // of a chunk's rows: the next chunk's are fetched meanwhile where there are two
   bool stages_codes;  // the next chunk's codes are fetched as they are, into a buffer of their own
+  bool keeps_scores;  // in shared memory
 };
 // `fetches_ahead`: with room for the next chunk's rows.
 inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead) {
@@ -52,6 +51,7 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead
   a.query_pitch = OddPieces(int(layout.padded()));
   a.stages_codes = codes && fetches_ahead;
   a.num_buffers = fetches_ahead && !codes ? 2 : 1;
+  a.keeps_scores = true;
   return a;
 }
 
@@ -77,9 +77,21 @@ enum HeadNumber {
 
 inline int AttendSharedBytes(const AttendLayout& layout, int tiles) {
   const int heads = kTileHeads * tiles;
-  return heads * (2 * layout.query_pitch + kWeightPitch + kNumHeadNumbers * 4) +
+  const int score_pitch = layout.keeps_scores ? kWeightPitch : 0;
+  return heads * (2 * layout.query_pitch + score_pitch + kNumHeadNumbers * 4) +
          kChunk * (layout.num_buffers * layout.row_pitch + 2 * 8 +
                    (layout.stages_codes ? layout.global_row_bytes : 0));
+}
+
+// The keys that a token attends to.
+struct TokenKeys {
+  int num;
+  bool is_dense;  // the first ones, not a list
+};
+__device__ __forceinline__ TokenKeys KeysOf(const AttendTask& task, int64_t token) {
+  const int count = task.selection.counts[token];
+  const int position = int(task.positions[token]);
+  return {count == 0 ? position + 1 : count, count == 0};
 }
 
 // Four words of four bytes, transposed.
@@ -128,10 +140,10 @@ struct AttendBlock {
   float* heads;            // [HeadNumber][kHeads]
   uint8_t* codes;          // [kChunk][global row], where they are staged
   const uint8_t** places;  // [2][kChunk]: the rows of this chunk's and the next one's keys
-  int token;
-  int num_keys;  // of the token
-  bool is_dense;
-  int first_head;
+  int token = 0;
+  TokenKeys keys{};
+  const PageId* page_ids = nullptr;  // of the token
+  int first_head = 0;
   int warp, lane, g, t;
 
   __device__ __forceinline__ AttendBlock(const AttendTask& task_, const AttendLayout& layout_)
@@ -140,7 +152,7 @@ struct AttendBlock {
     rows = queries + 2 * kHeads * layout.query_pitch;
     scores = reinterpret_cast<float*>(rows + layout.num_buffers * kChunk * layout.row_pitch);
     weights = reinterpret_cast<uint8_t*>(scores);
-    heads = scores + kHeads * kScorePitch;
+    heads = scores + (layout.keeps_scores ? kHeads * kScorePitch : 0);
     places = reinterpret_cast<const uint8_t**>(heads + kNumHeadNumbers * kHeads);
     codes = reinterpret_cast<uint8_t*>(places + 2 * kChunk);
     warp = int(threadIdx.x) / kWarpLanes;
@@ -157,19 +169,20 @@ struct AttendBlock {
 
   // The queries of a token's heads; those behind the last are zero. Part of the copies that the
   // first chunk waits for.
-  __device__ __forceinline__ void LoadQueries(int of_token, int of_head) {
+  __device__ __forceinline__ void LoadQueries(int of_token, TokenKeys of_keys, int of_head) {
     token = of_token;
+    keys = of_keys;
     first_head = of_head;
-    const int count = task.selection.counts[token];
-    is_dense = count == 0;
-    num_keys = is_dense ? int(task.positions[token]) + 1 : count;
+    page_ids = task.pages.ids[token];
     const RowPlanes& planes = task.queries.planes;
     const int64_t first = int64_t(token) * task.num_heads + first_head;
     const int num_heads = int(task.num_heads) - first_head;
     const int pieces = (layout.padded_latent + layout.padded_rope) / 16;
+#pragma unroll 1
     for (int h = warp; h < kHeads; h += kAttendWarps) {
       const bool valid = h < num_heads;
       const int64_t at = (first + (valid ? h : 0)) * planes.stride;
+#pragma unroll 1
       for (int i = lane; i < pieces; i += kWarpLanes) {
         uint8_t* to = queries + h * layout.query_pitch + 16 * i;
         CopyAsync16(to, planes.hi + at + 16 * i, valid);
@@ -178,8 +191,10 @@ struct AttendBlock {
     }
     if (threadIdx.x < kHeads) {
       const int h = int(threadIdx.x);
-      head(kLatentScale)[h] = h < num_heads ? task.queries.latent_scale[first + h] : 0.0f;
-      head(kRopeScale)[h] = h < num_heads ? task.queries.rope_scale[first + h] : 0.0f;
+      const bool valid = h < num_heads;
+      const int64_t at = first + (valid ? h : 0);
+      CopyAsync4(head(kLatentScale) + h, task.queries.latent_scale + at, valid);
+      CopyAsync4(head(kRopeScale) + h, task.queries.rope_scale + at, valid);
     }
   }
 
@@ -191,15 +206,15 @@ struct AttendBlock {
   };
   __device__ __forceinline__ void FindPosition(int chunk, RowFinder* r) const {
     r->key = chunk * kChunk + int(threadIdx.x) % kChunk;
-    if (r->key >= num_keys) return;
+    if (r->key >= keys.num) return;
     r->position =
-        is_dense ? r->key : task.selection.lists[token * task.selection.max_keys + r->key];
+        keys.is_dense ? r->key : task.selection.lists[token * task.selection.max_keys + r->key];
   }
   __device__ __forceinline__ void FindPage(RowFinder* r) const {
-    if (r->key < num_keys) r->page = task.pages.ids[token][r->position / int(kPageTokens)];
+    if (r->key < keys.num) r->page = page_ids[r->position / int(kPageTokens)];
   }
   __device__ __forceinline__ void FindRow(int chunk, const RowFinder& r) const {
-    if (r.key >= num_keys) return;
+    if (r.key >= keys.num) return;
     places[chunk % 2 * kChunk + r.key % kChunk] =
         task.pages.memory[r.page] + task.pages.offset +
         r.position % int(kPageTokens) * layout.global_row_bytes;
@@ -208,18 +223,21 @@ struct AttendBlock {
   // Fetches the rows of a chunk of n keys; done when this thread's copies are.
   __device__ __forceinline__ void LoadChunk(int chunk, int n) {
     const int pieces = layout.global_row_bytes / 16;
-    for (int key = warp; key < n; key += kAttendWarps) {
-      const uint8_t* from = places[chunk % 2 * kChunk + key];
-      uint8_t* to = row(chunk, key);
-      for (int i = lane; i < pieces; i += kWarpLanes) {
+    const uint8_t* const* from = places + chunk % 2 * kChunk + warp;
+#pragma unroll 1
+    for (int i = lane; i < pieces; i += kWarpLanes) {
+#pragma unroll
+      for (int k = 0; k < kChunk; k += kAttendWarps) {
+        const int key = warp + k;
+        if (key >= n) break;
         if constexpr (kCodes) {
           if (layout.stages_codes) {
-            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from + 16 * i);
+            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from[k] + 16 * i);
           } else {
-            ExpandPiece(from, 16 * i, to);
+            ExpandPiece(from[k], 16 * i, row(chunk, key));
           }
         } else {
-          CopyAsync16(to + 16 * i, from + 16 * i);
+          CopyAsync16(row(chunk, key) + 16 * i, from[k] + 16 * i);
         }
       }
     }
@@ -228,8 +246,10 @@ struct AttendBlock {
   // What this thread has staged of a chunk.
   __device__ __forceinline__ void ExpandChunk(int chunk, int n) {
     const int pieces = layout.global_row_bytes / 16;
-    for (int key = warp; key < n; key += kAttendWarps) {
-      for (int i = lane; i < pieces; i += kWarpLanes) {
+#pragma unroll 1
+    for (int i = lane; i < pieces; i += kWarpLanes) {
+#pragma unroll 2
+      for (int key = warp; key < n; key += kAttendWarps) {
         ExpandPiece(codes + key * layout.global_row_bytes, 16 * i, row(chunk, key));
       }
     }
@@ -253,19 +273,18 @@ struct AttendBlock {
   }
 
   // PlaneProduct of a tile's queries with `kNum` times 8 keys, over `padded` dimensions. `query`
-  // and `keys`: where these begin in the first head's and key's row.
+  // and `row_part`: where these begin in the first head's and key's row.
   template <int kNum, bool kTwoPlanes>
-  __device__ __forceinline__ void Dots(const uint8_t* query, const uint8_t* keys, int padded,
+  __device__ __forceinline__ void Dots(const uint8_t* query, const uint8_t* row_part, int padded,
                                        int (&sum)[kNum][4]) const {
     // Lane l's rows for LoadMatrices: a tile's 16 rows x 32 bytes, and 8 keys x 64 bytes.
     query += (lane % 16) * layout.query_pitch + lane / 16 * 16;
-    keys += (lane % 8) * layout.row_pitch + lane / 8 * 16;
+    row_part += (lane % 8) * layout.row_pitch + lane / 8 * 16;
     const int low_query = kHeads * layout.query_pitch;
-    int high[kNum][4] = {};
-    for (int i = 0; i < kNum; ++i) {
-      for (int c = 0; c < 4; ++c) sum[i][c] = 0;
-    }
-#pragma unroll 1
+    // Products of one key tile would wait for each other: two sums each, then.
+    constexpr int kSums = kNum == 1 ? 2 : 1;
+    int high[kSums][kNum][4] = {}, cross[kSums][kNum][4] = {};
+#pragma unroll(kNum == 1 ? 2 : 1)
     for (int d = 0; d < padded; d += 64) {
       uint32_t a[2][2][4];  // [half of 32][plane]
       for (int half = 0; half < 2; ++half) {
@@ -275,46 +294,61 @@ struct AttendBlock {
 #pragma unroll
       for (int i = 0; i < kNum; ++i) {
         uint32_t b[4];
-        LoadMatrices(b, keys + i * 8 * layout.row_pitch + d);
+        LoadMatrices(b, row_part + i * 8 * layout.row_pitch + d);
         for (int half = 0; half < 2; ++half) {
-          MmaSignedSigned(high[i], a[half][0], b[2 * half], b[2 * half + 1]);
-          MmaSignedSigned(sum[i], a[half][1], b[2 * half], b[2 * half + 1]);
+          const int s = half % kSums;
+          MmaSignedSigned(high[s][i], a[half][0], b[2 * half], b[2 * half + 1]);
+          MmaSignedSigned(cross[s][i], a[half][1], b[2 * half], b[2 * half + 1]);
         }
         if constexpr (kTwoPlanes) {
-          LoadMatrices(b, keys + i * 8 * layout.row_pitch + padded + d);
+          LoadMatrices(b, row_part + i * 8 * layout.row_pitch + padded + d);
           for (int half = 0; half < 2; ++half) {
-            MmaSignedSigned(sum[i], a[half][0], b[2 * half], b[2 * half + 1]);
+            MmaSignedSigned(cross[half % kSums][i], a[half][0], b[2 * half], b[2 * half + 1]);
           }
         }
       }
     }
     for (int i = 0; i < kNum; ++i) {
       for (int c = 0; c < 4; ++c) {
-        sum[i][c] = int(uint32_t(high[i][c]) * 256u + uint32_t(sum[i][c]));
+        uint32_t all = 0;
+        for (int s = 0; s < kSums; ++s) {
+          all += uint32_t(high[s][i][c]) * 256u + uint32_t(cross[s][i][c]);
+        }
+        sum[i][c] = int(all);
       }
     }
   }
 
-  // The scores of a chunk of n keys: each warp those of 8 * kTiles keys with one tile.
-  __device__ __forceinline__ void Scores(int chunk, int n) const {
+  // The scores of a chunk of n keys with the first heads, [head][pitch]: each warp those of 8 *
+  // kTiles keys with one tile.
+  __device__ __forceinline__ void Scores(int chunk, int n, float* out, int pitch,
+                                         int num_heads) const {
     const int tile = warp % kTiles, first_key = warp / kTiles * 8 * kTiles;
     if (first_key >= n) return;
+    __syncwarp();  // lanes come from loops of their own
     const uint8_t* query = queries + tile * kTileHeads * layout.query_pitch;
-    const uint8_t* keys = row(chunk, first_key);
+    const uint8_t* first_row = row(chunk, first_key);
     int latents[kTiles][4], ropes[kTiles][4];
-    Dots<kTiles, kLow>(query, keys, layout.padded_latent, latents);
-    Dots<kTiles, true>(query + layout.padded_latent, keys + layout.rope_at, layout.padded_rope,
+    Dots<kTiles, kLow>(query, first_row, layout.padded_latent, latents);
+    Dots<kTiles, true>(query + layout.padded_latent, first_row + layout.rope_at, layout.padded_rope,
                        ropes);
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
+      float score[4];
       for (int c = 0; c < 4; ++c) {
         const int h = tile * kTileHeads + g + c / 2 * 8, key = 8 * i + 2 * t + c % 2;
         const float* scales =
-            reinterpret_cast<const float*>(keys + key * layout.row_pitch + layout.scale_at);
+            reinterpret_cast<const float*>(first_row + key * layout.row_pitch + layout.scale_at);
         const float by_latent = __fmul_rn(head(kLatentScale)[h], scales[0]);
         const float by_rope = __fmul_rn(head(kRopeScale)[h], scales[1]);
-        scores[h * kScorePitch + first_key + key] =
+        score[c] =
             __fmaf_rn(float(latents[i][c]), by_latent, __fmul_rn(float(ropes[i][c]), by_rope));
+      }
+      for (int r = 0; r < 2; ++r) {
+        const int h = tile * kTileHeads + g + 8 * r;
+        if (h >= num_heads) continue;
+        float* to = out + h * pitch + first_key + 8 * i + 2 * t;
+        *reinterpret_cast<float2*>(to) = make_float2(score[2 * r], score[2 * r + 1]);
       }
     }
   }
@@ -409,12 +443,14 @@ struct AttendBlock {
   // Bytes of 32 latents from `from` on of 64 keys, as MmaSignedSigned's b: [32 keys][n][2].
   __device__ __forceinline__ void LoadValues(const uint8_t* from, uint32_t (&b)[2][4][2]) const {
     from += 2 * t * layout.row_pitch + 4 * g;
+    int pitch = layout.row_pitch;
+    Forget(pitch);  // else sixteen multiples of it are kept
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       uint32_t w[4];
       for (int r = 0; r < 4; ++r) {
         const int key = 16 * i + r / 2 + r % 2 * 8;
-        w[r] = *reinterpret_cast<const uint32_t*>(from + key * layout.row_pitch);
+        w[r] = *reinterpret_cast<const uint32_t*>(from + key * pitch);
       }
       Transpose4x4(w);
       for (int n = 0; n < 4; ++n) b[i / 2][n][i % 2] = w[n];
@@ -485,7 +521,7 @@ struct AttendBlock {
   __device__ __forceinline__ void RunSplits(int split, int end, TileValues (&values)[kTiles],
                                             AtEnd at_end) {
     constexpr int kChunks = kSplit / kChunk;
-    const int end_key = end * kSplit < num_keys ? end * kSplit : num_keys;
+    const int end_key = end * kSplit < keys.num ? end * kSplit : keys.num;
     const auto keys_of = [&](int chunk) {
       const int left = end_key - chunk * kChunk;
       return left < kChunk ? left : kChunk;
@@ -518,7 +554,7 @@ struct AttendBlock {
       const bool finds = warp * kWarpLanes < kChunk && keys_of(chunk + 2) > 0;
       RowFinder finder;
       if (finds) FindPosition(chunk + 2, &finder);
-      Scores(chunk, n);
+      Scores(chunk, n, scores, kScorePitch, kHeads);
       if (finds) FindPage(&finder);
       __syncthreads();
       Weights(chunk, n);

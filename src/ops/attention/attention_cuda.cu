@@ -1,149 +1,48 @@
-// Attention on a GPU. Long contexts of few tokens are cut: blocks take (split, heads) one after
-// another from a list that follows from the positions, leave partial results, and a second kernel
-// merges them. A token whose partial results have no room, and every token where there are enough
-// to keep the GPU busy, has a block for some heads, which goes through the splits and merges as it
-// goes. The bits are the same.
+// Attention on a GPU. Few tokens are cut: kernels find the scores of all splits, their weights and
+// values, and merge them, each over the whole GPU (attention_splits_cuda.cuh). A token whose splits
+// have no room in the scratch memory, and every token where there are enough to keep the GPU busy,
+// has a block for some heads, which goes through the splits and merges as it goes. The bits are the
+// same.
 #include <algorithm>
 #include <string>
 
 #include "core/integers.h"
 #include "device/cuda/launch.cuh"
 #include "hillstar/error.h"
-#include "ops/attention/attention_block_cuda.cuh"
-#include "ops/quantise/quantise_cuda.cuh"
+#include "ops/attention/attention_splits_cuda.cuh"
 
 namespace hillstar::cuda {
 namespace {
 
-// Partial results: of split p and head h sums and values lie at p * heads + h.
-struct Partials {
-  float2* numbers = nullptr;  // largest, sum
-  float* values = nullptr;    // [padded latent]
-  int64_t capacity = 0;       // splits
-};
-struct AttendArguments {
-  AttendTask task;
-  AttendLayout layout;
-  Partials partials;
-  int num_head_groups;
-  int32_t* bad;
-  int32_t code;
-};
-
 // Enough for one token of 64 heads with 262,144 keys, or 64 such tokens with 4,096.
-constexpr int64_t kMaxPartialBytes = int64_t{144} << 20;
-int64_t PartialBytes(int64_t num_heads, const KvRowLayout& layout) {
-  return num_heads * (layout.padded_latent() + 2) * int64_t(sizeof(float));
+constexpr int64_t kMaxScratchBytes = int64_t{208} << 20;
+int64_t TicketsEach(int64_t num_heads, const KvRowLayout& layout) {
+  return CeilDiv(num_heads, kTileHeads) * CeilDiv(layout.padded_latent(), kValueLatents);
 }
-// Splits whose partial results are kept for tasks of these sizes.
-int64_t PartialCapacity(int64_t num_tokens, int64_t max_keys, int64_t num_heads,
+// Of a split, in whole lines of 16 bytes as long as there is an even number of them.
+int64_t ScratchBytes(int64_t num_heads, const KvRowLayout& layout) {
+  const int64_t words =
+      num_heads * (layout.padded_latent() + kSplit + 2) + kSplit + TicketsEach(num_heads, layout);
+  return words * 4;
+}
+// Splits that there is room for with tasks of these sizes.
+int64_t ScratchCapacity(int64_t num_tokens, int64_t max_keys, int64_t num_heads,
                         const KvRowLayout& layout) {
   const int64_t splits = std::min<int64_t>(num_tokens, kMaxSplitTokens) *
                          CeilDiv(std::max<int64_t>(max_keys, 1), kSplitKeys);
-  return std::min(splits, kMaxPartialBytes / PartialBytes(num_heads, layout));
+  return std::min(splits, kMaxScratchBytes / ScratchBytes(num_heads, layout));
 }
-
-__device__ __forceinline__ int64_t NumSplits(const AttendTask& task, int64_t t) {
-  const int count = task.selection.counts[t];
-  return ((count == 0 ? task.positions[t] + 1 : count) + kSplit - 1) / kSplit;
-}
-
-// Which splits a block of 256 threads finds work in: ends[t] is the number of splits of tokens up
-// to t. Tokens are split as long as capacity holds their splits.
-struct SplitList {
-  int ends[kMaxSplitTokens];
-  int num_tokens;  // that are split
-  int warp_sums[kAttendWarps];
-
-  __device__ __forceinline__ void Make(const AttendTask& task, int64_t capacity) {
-    const int i = int(threadIdx.x), lane = i % kWarpLanes, warp = i / kWarpLanes;
-    const bool live = i < kMaxSplitTokens && i < task.num_tokens && i < *task.live;
-    // A token's splits are capped, so that sums stay within int32.
-    int64_t splits = live ? NumSplits(task, i) : 0;
-    if (splits > capacity) splits = capacity + 1;
-    int end = int(splits);
-    for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-      const int other = __shfl_up_sync(kAllLanes, end, delta);
-      if (lane >= delta) end += other;
-    }
-    if (lane == kWarpLanes - 1) warp_sums[warp] = end;
-    __syncthreads();
-    for (int w = 0; w < warp; ++w) end += warp_sums[w];
-    if (i < kMaxSplitTokens) ends[i] = end;
-    const int fitting = __syncthreads_count(live && end <= capacity);
-    if (i == 0) num_tokens = fitting;
-    __syncthreads();
-  }
-  __device__ __forceinline__ int Begin(int t) const { return t == 0 ? 0 : ends[t - 1]; }
-  __device__ __forceinline__ int NumSplitsInAll() const {
-    return num_tokens == 0 ? 0 : ends[num_tokens - 1];
-  }
-  __device__ __forceinline__ int TokenOf(int split) const {
-    int low = 0, high = num_tokens - 1;
-    while (low < high) {
-      const int middle = (low + high) / 2;
-      if (split < ends[middle]) {
-        high = middle;
-      } else {
-        low = middle + 1;
-      }
-    }
-    return low;
-  }
-};
-
-template <int kTiles, bool kLow, bool kCodes>
-__device__ __forceinline__ void StorePartial(const AttendBlock<kTiles, kLow, kCodes>& b,
-                                             const TileValues (&values)[kTiles],
-                                             const Partials& partials, int64_t split) {
-  const int num_heads = int(b.task.num_heads) - b.first_head;
-  const int64_t first = split * b.task.num_heads + b.first_head;
-  if (threadIdx.x < b.kHeads && int(threadIdx.x) < num_heads) {
-    const int h = int(threadIdx.x);
-    partials.numbers[first + h] = make_float2(b.head(kLargest)[h], b.head(kSum)[h]);
-  }
-  if (b.warp * 64 >= b.layout.padded_latent) return;
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    for (int r = 0; r < 2; ++r) {
-      const int h = tile * kTileHeads + 8 * r + b.g;
-      if (h >= num_heads) continue;
-      float* to = partials.values + (first + h) * b.layout.padded_latent + b.warp * 64 + 8 * b.t;
-      for (int block = 0; block < 2; ++block) {
-        for (int j = 0; j < 2; ++j) {
-          const auto& v = values[tile].v[block];
-          const int c = 2 * r + j;
-          *reinterpret_cast<float4*>(to + 32 * block + 4 * j) =
-              make_float4(v[0][c], v[1][c], v[2][c], v[3][c]);
-        }
-      }
-    }
-  }
-}
-
-// Blocks take the (split, group of heads) of all tokens that are split, one after another.
-template <int kTiles, bool kLow, bool kCodes>
-__global__ void __launch_bounds__(kAttendThreads, 1)
-    AttendSplitsKernel(const __grid_constant__ AttendArguments arguments) {
-  __shared__ SplitList list;
-  WaitForPrevious();
-  list.Make(arguments.task, arguments.partials.capacity);
-  AttendBlock<kTiles, kLow, kCodes> block(arguments.task, arguments.layout);
-  const int num_items = list.NumSplitsInAll() * arguments.num_head_groups;
-  for (int item = int(blockIdx.x); item < num_items; item += int(gridDim.x)) {
-    const int split = item / arguments.num_head_groups;
-    const int token = list.TokenOf(split), begin = list.Begin(token);
-    __syncthreads();  // nobody reads the queries before
-    block.LoadQueries(token, item % arguments.num_head_groups * block.kHeads);
-    TileValues values[kTiles];
-    block.RunSplits(split - begin, split - begin + 1, values, [](int) {});
-    if (list.ends[token] - begin > 1) {
-      StorePartial(block, values, arguments.partials, split);
-    } else {
-      block.Finish(values, block.head(kSum), arguments.bad, arguments.code);
-    }
-  }
-  LetNextBegin();
+SplitScratch ScratchOf(const AttendTask& task, int64_t capacity) {
+  const int64_t rows = capacity * task.num_heads;
+  SplitScratch s;
+  s.capacity = capacity;
+  s.values = reinterpret_cast<float*>(task.scratch);
+  s.scores = s.values + rows * task.layout.padded_latent();
+  s.key_scales = s.scores + rows * kSplit;
+  s.numbers = reinterpret_cast<float2*>(s.key_scales + capacity * kSplit);
+  s.tickets = reinterpret_cast<int32_t*>(s.numbers + rows);
+  s.tickets_each = int32_t(TicketsEach(task.num_heads, task.layout));
+  return s;
 }
 
 // Merges the partial results of one head and 64 latents a warp.
@@ -185,37 +84,27 @@ __global__ void __launch_bounds__(kMergeThreads, 4)
     MergeKernel(const __grid_constant__ AttendArguments arguments) {
   __shared__ MergeStep steps[kMergeThreads];
   __shared__ float shared[kMergeWarps];
-  __shared__ int sums[kMergeWarps];
   const AttendTask& task = arguments.task;
   const int64_t token = blockIdx.z, head = blockIdx.y;
   const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
   const int group = int(blockIdx.x) * kMergeWarps + warp;
   WaitForPrevious();
   LetNextBegin();
-  if (token >= *task.live) return;
-  const int64_t own_splits = NumSplits(task, token);
-  if (own_splits == 1) return;
-  // Splits of the tokens before, as SplitList counts them.
-  int64_t before = 0;
-  for (int64_t t = threadIdx.x; t < token; t += kMergeThreads) before += NumSplits(task, t);
-  const int64_t capacity = arguments.partials.capacity;
-  int part = before > capacity ? int(capacity) + 1 : int(before);
-  part = WarpSum(part);
-  if (lane == 0) sums[warp] = part;
-  __syncthreads();
-  int64_t first_split = 0;
-  for (int w = 0; w < kMergeWarps; ++w) first_split += sums[w];
-  if (first_split + own_splits > capacity) return;
-
-  const int num_splits = int(own_splits), padded = arguments.layout.padded_latent;
+  SplitList list;
+  list.Make(task, arguments.scratch.capacity);
+  if (token >= list.num_tokens) return;
+  const int64_t first_split = list.Begin(int(token));
+  const int num_splits = (list.KeysOfToken(int(token)).num + kSplit - 1) / kSplit;
+  if (num_splits == 1) return;
+  const int padded = arguments.layout.padded_latent;
   const int64_t at = first_split * task.num_heads + head;
-  const float* values = arguments.partials.values + at * padded + group * kGroup + 2 * lane;
+  const float* values = arguments.scratch.values + at * padded + group * kGroup + 2 * lane;
   const int64_t stride = task.num_heads * padded;
   const bool exists = group * kGroup < padded;
   float largest = -__uint_as_float(0x7f800000u), sum = 0;
   float2 z = make_float2(0.0f, 0.0f);
   for (int first = 0; first < num_splits; first += kMergeThreads) {
-    FindMergeSteps(arguments.partials.numbers + at, task.num_heads, first, num_splits, &largest,
+    FindMergeSteps(arguments.scratch.numbers + at, task.num_heads, first, num_splits, &largest,
                    shared, steps);
     const int last = num_splits - first < kMergeThreads ? num_splits - first : kMergeThreads;
     const auto join = [&](float2 v, const MergeStep& step) {
@@ -249,18 +138,18 @@ __global__ void __launch_bounds__(kMergeThreads, 4)
 template <int kTiles, bool kLow, bool kCodes>
 __global__ void __launch_bounds__(kAttendThreads, 1)
     AttendTokensKernel(const __grid_constant__ AttendArguments arguments) {
-  __shared__ SplitList list;
   using Block = AttendBlock<kTiles, kLow, kCodes>;
   WaitForPrevious();
   const int token = int(blockIdx.y);
   if (token >= *arguments.task.live) return;
-  if (arguments.partials.capacity > 0) {  // a launch before this one took those that fit
-    list.Make(arguments.task, arguments.partials.capacity);
+  if (arguments.scratch.capacity > 0) {  // a launch before this one took those that fit
+    SplitList list;
+    list.Make(arguments.task, arguments.scratch.capacity);
     if (token < list.num_tokens) return;
   }
   Block block(arguments.task, arguments.layout);
-  block.LoadQueries(token, int(blockIdx.x) * Block::kHeads);
-  const int num_splits = (block.num_keys + kSplit - 1) / kSplit;
+  block.LoadQueries(token, KeysOf(arguments.task, token), int(blockIdx.x) * Block::kHeads);
+  const int num_splits = (block.keys.num + kSplit - 1) / kSplit;
   TileValues merged[kTiles];
   float* merged_sum = block.head(kMergedSum);
   TileValues values[kTiles];
@@ -311,7 +200,7 @@ AttendShape ShapeFor(const KernelContext& context, const KvRowLayout& layout, in
       shape.fetches_ahead = fetches_ahead;
       const AttendLayout in_block = AttendLayoutOf(layout, fetches_ahead);
       shape.shared_bytes = AttendSharedBytes(in_block, shape.tiles);
-      if (shape.shared_bytes + int(sizeof(SplitList)) <= context.shared_bytes) return shape;
+      if (shape.shared_bytes <= context.shared_bytes) return shape;
     }
   }
   throw Error(ErrorCode::kUnsupported,
@@ -320,26 +209,117 @@ AttendShape ShapeFor(const KernelContext& context, const KvRowLayout& layout, in
                   std::to_string(context.shared_bytes) + " bytes");
 }
 
+// Kernels for a format: FOR<low, codes>.
+using AttendKernel = void (*)(AttendArguments);
 template <int kTiles>
-auto* KernelFor(KvFormat format, bool splits) {
+AttendKernel TokensKernelFor(KvFormat format) {
   switch (format) {
-    case KvFormat::kQ15:
-      return splits ? AttendSplitsKernel<kTiles, true, false>
-                    : AttendTokensKernel<kTiles, true, false>;
-    case KvFormat::kQ8:
-      return splits ? AttendSplitsKernel<kTiles, false, false>
-                    : AttendTokensKernel<kTiles, false, false>;
+    case KvFormat::kQ15: return AttendTokensKernel<kTiles, true, false>;
+    case KvFormat::kQ8: return AttendTokensKernel<kTiles, false, false>;
     case KvFormat::kFp8: break;
   }
-  return splits ? AttendSplitsKernel<kTiles, true, true> : AttendTokensKernel<kTiles, true, true>;
+  return AttendTokensKernel<kTiles, true, true>;
+}
+template <int kTiles>
+AttendKernel ScoresKernelFor(KvFormat format) {
+  switch (format) {
+    case KvFormat::kQ15: return AttendScoresKernel<kTiles, true, false>;
+    case KvFormat::kQ8: return AttendScoresKernel<kTiles, false, false>;
+    case KvFormat::kFp8: break;
+  }
+  return AttendScoresKernel<kTiles, true, true>;
+}
+struct ValuesKernel {
+  AttendKernel kernel;
+  int threads;
+  int shared_bytes;
+};
+template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
+ValuesKernel TheValuesKernel() {
+  using Block = ValuesBlock<kTiles, kLow, kCodes, kWeighs>;
+  return {AttendValuesKernel<kTiles, kLow, kCodes, kWeighs>, Block::kThreads, Block::kSharedBytes};
+}
+template <int kTiles, bool kWeighs>
+ValuesKernel ValuesKernelFor(KvFormat format) {
+  switch (format) {
+    case KvFormat::kQ15: return TheValuesKernel<kTiles, true, false, kWeighs>();
+    case KvFormat::kQ8: return TheValuesKernel<kTiles, false, false, kWeighs>();
+    case KvFormat::kFp8: break;
+  }
+  return TheValuesKernel<kTiles, true, true, kWeighs>();
+}
+
+// Heads of a block that finds values where there is much to do, so that rows are read once.
+constexpr int kManyTiles = 4;
+
+// The splits of those tokens that there is room for.
+void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
+                  AttendArguments arguments) {
+  const int64_t heads = task.num_heads, tiles = CeilDiv(heads, kTileHeads);
+  const int64_t splits = std::min(task.num_tokens * max_splits, arguments.scratch.capacity);
+  const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
+  const int64_t processors = context.num_multiprocessors;
+  const bool is_codes = task.layout.format == KvFormat::kFp8;
+  const ValuesKernel many_values = ValuesKernelFor<kManyTiles, false>(task.layout.format);
+  const bool many = tiles > 1 && splits * tiles * ranges > 4 * processors &&
+                    many_values.shared_bytes <= context.shared_bytes;
+  const dim3 block(kAttendThreads);
+
+  // Scores.
+  int score_tiles = many ? 2 : 1, shared = 0;
+  for (;; --score_tiles) {
+    bool fits = false;
+    for (bool stages : {is_codes, false}) {
+      arguments.layout = AttendLayoutOf(task.layout, stages);
+      arguments.layout.keeps_scores = false;
+      shared = AttendSharedBytes(arguments.layout, score_tiles);
+      fits = shared <= context.shared_bytes;
+      if (fits) break;
+    }
+    if (fits || score_tiles == 1) break;
+  }
+  int64_t groups = CeilDiv(heads, score_tiles * kTileHeads);
+  const int64_t shares =
+      std::min(splits * kSplitChunks, std::max<int64_t>(2 * processors / groups, 1));
+  arguments.num_head_groups = int(groups);
+  Launch("scores of attention",
+         score_tiles == 1 ? ScoresKernelFor<1>(task.layout.format)
+                          : ScoresKernelFor<2>(task.layout.format),
+         {dim3(unsigned(shares * groups)), block, size_t(shared)}, context.stream, arguments);
+  if (many) {
+    const int64_t blocks = CeilDiv(splits * heads, kAttendWarps);
+    Launch("weights of attention", AttendWeightsKernel,
+           {dim3(unsigned(std::min(blocks, 8 * processors))), block}, context.stream, arguments);
+  }
+
+  // Values.
+  const ValuesKernel values = many ? many_values : ValuesKernelFor<1, true>(task.layout.format);
+  groups = CeilDiv(tiles, many ? kManyTiles : 1);
+  arguments.num_head_groups = int(groups);
+  arguments.joins = !many && max_splits <= kMaxJoinedSplits;
+  Launch("values of attention", values.kernel,
+         {dim3(unsigned(std::min(splits * groups * ranges, 2 * processors))),
+          dim3(unsigned(values.threads)), size_t(values.shared_bytes)},
+         context.stream, arguments);
+  if (max_splits == 1 || arguments.joins) return;
+  if (max_splits <= kMaxJoinedSplits) {
+    const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
+    Launch("merge of attention", AttendJoinKernel,
+           {dim3(unsigned(std::min(blocks, 4 * processors))), block}, context.stream, arguments);
+  } else {
+    const unsigned merges = unsigned(CeilDiv(NumGroups(task.layout.latent), kMergeWarps));
+    Launch("merge of attention", MergeKernel,
+           {dim3(merges, unsigned(heads), unsigned(task.num_tokens)), dim3(kMergeThreads)},
+           context.stream, arguments);
+  }
 }
 
 }  // namespace
 
 size_t AttendScratchBytes(int64_t max_tokens, int64_t max_keys, int64_t num_heads,
                           const KvRowLayout& layout) {
-  return size_t(PartialCapacity(max_tokens, max_keys, num_heads, layout) *
-                PartialBytes(num_heads, layout));
+  return size_t(ScratchCapacity(max_tokens, max_keys, num_heads, layout) *
+                ScratchBytes(num_heads, layout));
 }
 
 void Attend(const KernelContext& context, const AttendTask& task) {
@@ -348,48 +328,30 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   const int64_t tokens = task.num_tokens;
   const int64_t max_splits = CeilDiv(std::max<int64_t>(max_keys, 1), kSplitKeys);
   const int64_t max_groups = CeilDiv(heads, 2 * kTileHeads);
-  const bool splits =
-      tokens <= kMaxSplitTokens && tokens * max_groups < context.num_multiprocessors;
   // Fewer heads a block where blocks are few.
-  const bool few = (splits ? tokens * max_splits : tokens) * CeilDiv(heads, kTileHeads) <=
-                   context.num_multiprocessors;
+  const bool few = tokens * CeilDiv(heads, kTileHeads) <= context.num_multiprocessors;
   const AttendShape shape = ShapeFor(context, task.layout, heads > kTileHeads && !few ? 2 : 1);
-  const int64_t groups = CeilDiv(heads, shape.tiles * kTileHeads);
-
   AttendArguments arguments{task,
                             AttendLayoutOf(task.layout, shape.fetches_ahead),
                             {},
-                            int(groups),
+                            int(CeilDiv(heads, shape.tiles * kTileHeads)),
+                            false,
                             context.bad.first,
                             context.bad.code};
-  const dim3 block(kAttendThreads);
-  const size_t shared = size_t(shape.shared_bytes);
-  const auto kernel = [&](bool cut) {
-    return shape.tiles == 1 ? KernelFor<1>(task.layout.format, cut)
-                            : KernelFor<2>(task.layout.format, cut);
-  };
-  if (splits) {
+  if (tokens <= kMaxSplitTokens && tokens * max_groups < context.num_multiprocessors) {
     const int64_t capacity =
-        std::min(PartialCapacity(tokens, max_keys, heads, task.layout),
-                 int64_t(task.scratch_bytes) / PartialBytes(heads, task.layout));
-    arguments.partials = {
-        reinterpret_cast<float2*>(task.scratch + capacity * heads * task.layout.padded_latent() *
-                                                     int64_t(sizeof(float))),
-        reinterpret_cast<float*>(task.scratch), capacity};
-    const int64_t items = std::min(tokens * max_splits, capacity) * groups;  // at most
-    const int64_t blocks = std::min<int64_t>(items, context.num_multiprocessors);
-    Launch("attention over splits", kernel(true), {dim3(unsigned(blocks)), block, shared},
-           context.stream, arguments);
-    if (max_splits > 1) {
-      const unsigned merges = unsigned(CeilDiv(NumGroups(task.layout.latent), kMergeWarps));
-      Launch("merge of attention", MergeKernel,
-             {dim3(merges, unsigned(heads), unsigned(tokens)), dim3(kMergeThreads)}, context.stream,
-             arguments);
-    }
+        std::min(ScratchCapacity(tokens, max_keys, heads, task.layout),
+                 int64_t(task.scratch_bytes) / ScratchBytes(heads, task.layout));
+    arguments.scratch = ScratchOf(task, capacity);
+    if (capacity > 0) AttendSplits(context, task, max_splits, arguments);
     if (capacity >= tokens * max_splits) return;  // they all fit
   }
-  Launch("attention over tokens", kernel(false),
-         {dim3(unsigned(groups), unsigned(tokens)), block, shared}, context.stream, arguments);
+  Launch("attention over tokens",
+         shape.tiles == 1 ? TokensKernelFor<1>(task.layout.format)
+                          : TokensKernelFor<2>(task.layout.format),
+         {dim3(unsigned(arguments.num_head_groups), unsigned(tokens)), dim3(kAttendThreads),
+          size_t(shape.shared_bytes)},
+         context.stream, arguments);
 }
 
 }  // namespace hillstar::cuda

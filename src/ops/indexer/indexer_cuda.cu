@@ -28,6 +28,8 @@ struct ScoreArguments {
   int64_t first_token;
   int dim, padded_dim;  // to 64
   int padded_heads;     // to whole groups
+  int64_t num_tokens;   // from first_token on
+  bool together;        // those that see the same keys are scored by IndexScoresTogetherKernel
 };
 
 // In shared memory: queries [plane][padded heads][pitch], then scales and weights [padded heads].
@@ -95,53 +97,62 @@ __device__ __forceinline__ void LoadKeys(const uint8_t* panel, int quad_bytes, i
   }
 }
 
-// Products of 32 keys with the queries of a group of heads, [head columns][product][4].
-template <int kColumns, int kPlanes>
-__device__ __forceinline__ void KeyProducts(const ScoreArguments& a, const uint8_t* panel,
-                                            const uint8_t* group_queries, int lane,
-                                            int (&dots)[kColumns][2][4]) {
-  const int pitch = QueryPitch(a.padded_dim), quad_bytes = kPlanes * 64;
-  const int g = lane / 4, t = lane % 4;
-  const uint8_t* query = group_queries + lane % 8 * pitch + lane / 8 * 16;
-  int high[kColumns][2][4] = {};
+// Integers of 32 keys and 8 * kColumns columns: [column / 8][product][4].
+template <int kColumns>
+struct KeyDots {
+  int high[kColumns][2][4];
+  int cross[kColumns][2][4];  // in the end PlaneProduct
+
+  __device__ __forceinline__ void Clear() {
 #pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-    for (int m = 0; m < 2; ++m) {
-      for (int c = 0; c < 4; ++c) dots[i][m][c] = 0;
+    for (int i = 0; i < 8 * kColumns; ++i) {
+      high[i / 8][i / 4 % 2][i % 4] = cross[i / 8][i / 4 % 2][i % 4] = 0;
     }
   }
-  for (int d = 0; d < a.padded_dim; d += kStepDims) {
-    KeyPlane keys[kPlanes];
-    for (int p = 0; p < kPlanes; ++p) {
-      LoadKeys(panel + 64 * p, quad_bytes, a.dim, d, g, t, &keys[p]);
-    }
+  // `query`: the lane's row of LoadMatrices, at the keys' dimensions; low planes are low_at behind.
+  template <int kPlanes>
+  __device__ __forceinline__ void Add(const KeyPlane (&keys)[kPlanes], const uint8_t* query,
+                                      int low_at, int pitch) {
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
       uint32_t q[kPlanes][4];
-      for (int p = 0; p < kPlanes; ++p) {
-        LoadMatrices(q[p], query + (p * a.padded_heads + 8 * i) * pitch + d);
-      }
+      for (int p = 0; p < kPlanes; ++p) LoadMatrices(q[p], query + p * low_at + 8 * i * pitch);
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         for (int m = 0; m < 2; ++m) {
           const uint32_t(&key)[4] = keys[0].a[step][m];
           MmaSignedSigned(high[i][m], key, q[0][2 * step], q[0][2 * step + 1]);
           if constexpr (kPlanes == 2) {
-            MmaSignedSigned(dots[i][m], key, q[1][2 * step], q[1][2 * step + 1]);
-            MmaSignedSigned(dots[i][m], keys[1].a[step][m], q[0][2 * step], q[0][2 * step + 1]);
+            MmaSignedSigned(cross[i][m], key, q[1][2 * step], q[1][2 * step + 1]);
+            MmaSignedSigned(cross[i][m], keys[1].a[step][m], q[0][2 * step], q[0][2 * step + 1]);
           }
         }
       }
     }
   }
+  __device__ __forceinline__ void Join() {
 #pragma unroll
-  for (int i = 0; i < kColumns; ++i) {
-    for (int m = 0; m < 2; ++m) {
-      for (int c = 0; c < 4; ++c) {
-        dots[i][m][c] = int(uint32_t(high[i][m][c]) * 256u + uint32_t(dots[i][m][c]));
-      }
+    for (int i = 0; i < 8 * kColumns; ++i) {
+      int& sum = cross[i / 8][i / 4 % 2][i % 4];
+      sum = int(uint32_t(high[i / 8][i / 4 % 2][i % 4]) * 256u + uint32_t(sum));
     }
   }
+  // max(value, 0) of key 4 (g % 4) + k and the first or second head of a lane in columns i.
+  __device__ __forceinline__ float Value(int i, int k, int second, float by_head,
+                                         const float (&key_scale)[4]) const {
+    const float v =
+        __fmul_rn(float(cross[i][k / 2][k % 2 * 2 + second]), __fmul_rn(by_head, key_scale[k]));
+    return v > 0.0f ? v : 0.0f;
+  }
+};
+
+// Tokens are four neighbours that see the same keys, so that a block may score them together.
+constexpr int kTogether = 4;
+__device__ __forceinline__ bool SeeSameKeys(const ScoreArguments& a, int64_t first) {
+  const int64_t last = first + kTogether - 1;
+  if (last >= a.first_token + a.num_tokens || last >= *a.task.live) return false;
+  const PageId* const* ids = a.task.pages.ids + first;
+  return ids[0] == ids[1] && ids[0] == ids[2] && ids[0] == ids[3];
 }
 
 // A block per (512 keys, token).
@@ -155,6 +166,7 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
   if (token >= *a.task.live) return;
   const int64_t num_keys = a.task.positions[token] + 1;
   if (num_keys <= a.task.selection.max_keys) return;  // all are selected
+  if (a.together && SeeSameKeys(a, token - blockIdx.y % kTogether)) return;
   const int64_t first_key = int64_t(blockIdx.x) * kKeysPerBlock;
   if (first_key >= num_keys) return;
 
@@ -169,9 +181,12 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
 
   const PageTable pages = a.task.pages.of(token);
   float* out = a.rows.of(int64_t(blockIdx.y));
+  const int pitch = QueryPitch(a.padded_dim);
+  const uint8_t* query = queries + lane % 8 * pitch + lane / 8 * 16;
   for (int unit = warp; unit < kKeysPerBlock / kUnitKeys; unit += kScoreWarps) {
     const int64_t key = first_key + unit * kUnitKeys;
     if (key >= num_keys) break;
+    __syncwarp();  // counting parts lanes
     // A unit lies in one page.
     const uint8_t* panel = pages.panel(a.task.layout, key) + g / 4 * a.task.layout.panel_bytes();
     const float4 by_key =
@@ -179,22 +194,25 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
     const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
     float score[4] = {};  // of keys 4 (g % 4) .. + 3 of the lane's panel
     for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
-      int dots[kColumns][2][4];
-      KeyProducts<kColumns, kPlanes>(a, panel, queries + group * QueryPitch(a.padded_dim), lane,
-                                     dots);
+      KeyDots<kColumns> dots;
+      dots.Clear();
+      for (int d = 0; d < a.padded_dim; d += kStepDims) {
+        KeyPlane keys[kPlanes];
+        for (int p = 0; p < kPlanes; ++p) {
+          LoadKeys(panel + 64 * p, kPlanes * 64, a.dim, d, g, t, &keys[p]);
+        }
+        dots.Add(keys, query + group * pitch + d, a.padded_heads * pitch, pitch);
+      }
+      dots.Join();
       const float2* scale = reinterpret_cast<const float2*>(scales + group + 2 * kColumns * t);
       const float2* weight = reinterpret_cast<const float2*>(weights + group + 2 * kColumns * t);
-      float v[kColumns][2][4];  // max(value, 0) of the lane's heads and keys
+      float v[kColumns][2][4];  // of the lane's heads and keys
 #pragma unroll
       for (int i = 0; i < kColumns; ++i) {
         const float2 by_head = scale[i];
         for (int k = 0; k < 4; ++k) {
-          const int c = k % 2 * 2;
-          const float x = __fmul_rn(float(dots[i][k / 2][c]), __fmul_rn(by_head.x, key_scale[k]));
-          const float y =
-              __fmul_rn(float(dots[i][k / 2][c + 1]), __fmul_rn(by_head.y, key_scale[k]));
-          v[i][0][k] = x > 0.0f ? x : 0.0f;
-          v[i][1][k] = y > 0.0f ? y : 0.0f;
+          v[i][0][k] = dots.Value(i, k, 0, by_head.x, key_scale);
+          v[i][1][k] = dots.Value(i, k, 1, by_head.y, key_scale);
         }
       }
       // Lane after lane adds its heads to what the one before it has; in the end all have the sum.
@@ -232,12 +250,139 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
   }
 }
 
+// In the order in which IndexScoresTogetherKernel multiplies: row r of its queries.
+struct TokenHead {
+  int token, head;
+};
 template <int kColumns>
-void LaunchScores(const KernelContext& context, ScoreArguments& a, int64_t num_tokens) {
+__device__ __forceinline__ TokenHead TokenHeadOfRow(int r) {
+  const int group = r / (kTogether * 8 * kColumns), turn = r / (8 * kColumns) % kTogether;
+  const int product = r / 8 % kColumns, column = r % 8;
+  return {(column / 2 - turn) & (kTogether - 1),
+          group * 8 * kColumns + turn * 2 * kColumns + 2 * product + column % 2};
+}
+
+// A block per (512 keys, four tokens that see the same). In turn p lane t of a quad adds the p-th
+// part of a group's heads to the score of token t - p (modulo 4), then hands it to lane t + 1: all
+// lanes are busy, and each sum goes over ascending heads. REQUIRES dim <= 128.
+template <int kColumns, int kPlanes>
+__global__ void __launch_bounds__(kScoreThreads, 2)
+    IndexScoresTogetherKernel(const __grid_constant__ ScoreArguments a) {
+  constexpr int kSteps = 2, kPart = 2 * kColumns;  // heads of a turn
+  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
+  const int g = lane / 4, t = lane % 4;
+  const int64_t first_token = a.first_token + blockIdx.y * kTogether;
+  WaitForPrevious();
+  if (!SeeSameKeys(a, first_token)) return;
+  const int64_t own_keys = a.task.positions[first_token + t] + 1;
+  int64_t num_keys = 0;  // of the token that sees most
+  for (int i = 0; i < kTogether; ++i) {
+    const int64_t keys = a.task.positions[first_token + i] + 1;
+    num_keys = keys > num_keys ? keys : num_keys;
+  }
+  const int64_t first_key = int64_t(blockIdx.x) * kKeysPerBlock;
+  if (num_keys <= a.task.selection.max_keys || first_key >= num_keys) return;
+
+  const int pitch = QueryPitch(a.padded_dim), num_rows = kTogether * a.padded_heads;
+  uint8_t* queries = DynamicShared();
+  float* scales = reinterpret_cast<float*>(queries + kPlanes * num_rows * pitch);
+  float* weights = scales + num_rows;
+  const int pieces = a.padded_dim / 16, num_heads = int(a.task.num_heads);
+  for (int i = int(threadIdx.x); i < num_rows * pieces; i += kScoreThreads) {
+    const int row = i / pieces, at = i % pieces * 16;
+    const TokenHead of = TokenHeadOfRow<kColumns>(row);
+    const bool valid = of.head < num_heads && at < a.dim;
+    const int64_t from_row = (first_token + of.token) * num_heads + (valid ? of.head : 0);
+    const int64_t from = from_row * a.task.queries.planes.stride + (valid ? at : 0);
+    CopyAsync16(queries + row * pitch + at, a.task.queries.planes.hi + from, valid);
+    if constexpr (kPlanes == 2) {
+      CopyAsync16(queries + (num_rows + row) * pitch + at, a.task.queries.planes.lo + from, valid);
+    }
+  }
+  CommitCopies();
+  for (int i = int(threadIdx.x); i < num_rows; i += kScoreThreads) {
+    const int token = i / a.padded_heads, head = i % a.padded_heads;
+    const int64_t from = (first_token + token) * num_heads + head;
+    scales[i] = head < num_heads ? a.task.queries.scale[from] : 0.0f;
+    weights[i] = head < num_heads ? a.task.queries.weight[from] : 0.0f;
+  }
+  WaitForCopies<0>();
+  __syncthreads();
+  LetNextBegin();
+
+  const PageTable pages = a.task.pages.of(first_token);
+  float* out = a.rows.of(int64_t(blockIdx.y) * kTogether + t);
+  const uint8_t* query = queries + lane % 8 * pitch + lane / 8 * 16;
+  for (int unit = warp; unit < kKeysPerBlock / kUnitKeys; unit += kScoreWarps) {
+    const int64_t key = first_key + unit * kUnitKeys;
+    if (key >= num_keys) break;
+    __syncwarp();
+    const uint8_t* panel = pages.panel(a.task.layout, key) + g / 4 * a.task.layout.panel_bytes();
+    const float4 by_key =
+        *reinterpret_cast<const float4*>(panel + a.task.layout.scales_at() + g % 4 * 16);
+    const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
+    KeyPlane keys[kSteps][kPlanes];
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      for (int p = 0; p < kPlanes; ++p) {
+        LoadKeys(panel + 64 * p, kPlanes * 64, a.dim, step * kStepDims, g, t, &keys[step][p]);
+      }
+    }
+    float score[4] = {};  // of the four keys with the token whose turn it is
+#pragma unroll 1
+    for (int part = 0; part < kTogether * a.padded_heads / (8 * kColumns); ++part) {
+      KeyDots<kColumns> dots;
+      dots.Clear();
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        if (step * kStepDims >= a.padded_dim) break;
+        dots.Add(keys[step], query + part * 8 * kColumns * pitch + step * kStepDims,
+                 num_rows * pitch, pitch);
+      }
+      dots.Join();
+      const int token = (t - part) & (kTogether - 1), at = token * a.padded_heads + part * kPart;
+      const float2* scale = reinterpret_cast<const float2*>(scales + at);
+      const float2* weight = reinterpret_cast<const float2*>(weights + at);
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        const float2 by_head = scale[i], w = weight[i];
+        for (int k = 0; k < 4; ++k) {
+          score[k] = __fmaf_rn(w.x, dots.Value(i, k, 0, by_head.x, key_scale), score[k]);
+          score[k] = __fmaf_rn(w.y, dots.Value(i, k, 1, by_head.y, key_scale), score[k]);
+        }
+      }
+      for (int k = 0; k < 4; ++k) {
+        score[k] = __shfl_sync(kAllLanes, score[k], lane / 4 * 4 + (t + 3) % 4);
+      }
+    }
+    if (own_keys > a.task.selection.max_keys && key < own_keys) {
+      *reinterpret_cast<float4*>(out + key + g * 4) =
+          make_float4(__fadd_rn(score[0], 0.0f), __fadd_rn(score[1], 0.0f),
+                      __fadd_rn(score[2], 0.0f), __fadd_rn(score[3], 0.0f));
+    }
+  }
+}
+
+// Prompts have many tokens of one sequence.
+constexpr int64_t kManyTokens = 16;
+
+template <int kColumns>
+void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   const int planes = int(a.task.layout.num_planes);
   a.padded_heads = int(RoundUp(a.task.num_heads, 8 * kColumns));
-  const dim3 grid(unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock)), unsigned(num_tokens));
-  const LaunchShape shape{grid, dim3(kScoreThreads),
+  const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
+  const int together_bytes = ScoreSharedBytes(a.padded_dim, kTogether * a.padded_heads, planes);
+  a.together = !a.bins && a.num_tokens >= kManyTokens && a.padded_dim <= 2 * kStepDims &&
+               together_bytes <= context.shared_bytes;
+  if (a.together) {
+    Launch("index scores of neighbours",
+           planes == 2 ? IndexScoresTogetherKernel<kColumns, 2>
+                       : IndexScoresTogetherKernel<kColumns, 1>,
+           {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))), dim3(kScoreThreads),
+            size_t(together_bytes)},
+           context.stream, a);
+  }
+  const LaunchShape shape{dim3(blocks, unsigned(a.num_tokens)), dim3(kScoreThreads),
                           size_t(ScoreSharedBytes(a.padded_dim, a.padded_heads, planes))};
   Launch("index scores",
          planes == 2 ? IndexScoresKernel<kColumns, 2> : IndexScoresKernel<kColumns, 1>, shape,
@@ -264,24 +409,27 @@ void Select(const KernelContext& context, const SelectTask& task) {
   a.dim = int(task.layout.dim);
   a.padded_dim = int(RoundUp(task.layout.dim, kStepDims));
   const int64_t row_bytes = a.rows.pitch * int64_t(sizeof(float));
+  const int64_t all_rows = task.num_tokens * row_bytes, bytes = int64_t(task.scratch_bytes);
+  const bool are_shared =
+      task.num_tokens <= kFewRows && task.max_positions >= kLongRow &&
+      bytes >= all_rows + task.num_tokens * SharedRows::BytesOfRow(a.rows.pitch);
   SharedRows shared;
-  const bool are_shared = AreShared(task.num_tokens, task.max_positions);
   if (are_shared) {
-    shared =
-        SharedRows::In(task.scratch + task.num_tokens * row_bytes, a.rows.pitch, task.num_tokens);
+    shared = SharedRows::In(task.scratch + all_rows, a.rows.pitch, task.num_tokens);
     a.bins = shared.bins;
     ClearBins(context, shared, task.num_tokens);
   }
-  const int64_t at_once = std::max<int64_t>(1, kMaxScoreBytes / row_bytes);
+  const int64_t at_once = std::max<int64_t>(1, bytes / row_bytes);
   for (int64_t first = 0; first < task.num_tokens; first += at_once) {
     const int64_t count = std::min(at_once, task.num_tokens - first);
     a.first_token = first;
+    a.num_tokens = count;
     if (task.num_heads <= 8) {
-      LaunchScores<1>(context, a, count);
+      LaunchScores<1>(context, a);
     } else if (task.num_heads <= 16) {
-      LaunchScores<2>(context, a, count);
+      LaunchScores<2>(context, a);
     } else {
-      LaunchScores<4>(context, a, count);
+      LaunchScores<4>(context, a);
     }
     if (!are_shared) SelectTopKeys(context, task, a.rows, first, count);
   }

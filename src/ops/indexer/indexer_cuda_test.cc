@@ -21,7 +21,9 @@ struct TestShape {
   int64_t num_live = -1;          // -1: all
   int64_t max_positions = 0;      // of the launch; 0: the largest
   ValueKind kind = ValueKind::kNormal;
-  int64_t bad_token = -1;  // has a query scale that is infinite
+  int64_t scratch_tokens = -1;         // that there is scratch for at once; -1: for all
+  std::vector<size_t> same_keys = {};  // tokens that see those of the token before
+  int64_t bad_token = -1;              // has a query scale that is infinite
 };
 
 class SelectRun {
@@ -55,7 +57,9 @@ class SelectRun {
     const DeviceArray<int32_t> lists(num_tokens * k), counts(num_tokens);
     const int64_t bound =
         s_.max_positions > 0 ? s_.max_positions : *std::ranges::max_element(s_.num_keys);
-    const DeviceArray<uint8_t> scratch(SelectScratchBytes(int64_t(num_tokens), bound));
+    const int64_t scratch_tokens = s_.scratch_tokens < 0 ? int64_t(num_tokens) : s_.scratch_tokens;
+    const size_t scratch_bytes = SelectScratchBytes(scratch_tokens, bound);
+    const DeviceArray<uint8_t> scratch(scratch_bytes);
     SelectTask task;
     task.num_tokens = int64_t(num_tokens);
     task.live = num_live.data();
@@ -67,9 +71,10 @@ class SelectRun {
     task.pages = {ids_->data(), memory_->data(), 0};
     task.selection = {lists.data(), counts.data(), s_.max_keys};
     task.scratch = scratch.data();
+    task.scratch_bytes = scratch_bytes;
     Select(*context, task);
 
-    const std::vector<uint8_t> scratch_bytes = scratch.Download();
+    const std::vector<uint8_t> contents = scratch.Download();
     std::vector<int32_t> want_bad(num_tokens, 0), want_counts, want_lists;
     const std::vector<int32_t> got_counts = counts.Download(), got_lists = lists.Download();
     for (size_t t = 0; t < num_tokens; ++t) {
@@ -88,11 +93,16 @@ class SelectRun {
       EXPECT_EQ(got_counts[t], s_.max_keys);
       const std::vector<float> want = Scores(t);
       std::vector<float> got(static_cast<size_t>(n));
-      std::memcpy(got.data(), scratch_bytes.data() + int64_t(t) * ScoreRows::Pitch(bound) * 4,
-                  got.size() * sizeof(float));
+      const bool is_there = s_.scratch_tokens < 0;  // and no later round's are
+      if (is_there) {
+        std::memcpy(got.data(), contents.data() + int64_t(t) * ScoreRows::Pitch(bound) * 4,
+                    got.size() * sizeof(float));
+      }
       std::vector<int32_t> want_list(k);
       if (std::ranges::all_of(want, [](float x) { return std::isfinite(x); })) {
-        EXPECT_EQ(FirstDifferenceOf(got, want), "") << "scores of token " << t;
+        if (is_there) {
+          EXPECT_EQ(FirstDifferenceOf(got, want), "") << "scores of token " << t;
+        }
         std::vector<int32_t> order(want.size());
         std::iota(order.begin(), order.end(), 0);
         std::ranges::stable_sort(
@@ -115,6 +125,10 @@ class SelectRun {
   }
   void AddToken(size_t t) {
     positions_.push_back(s_.num_keys[t] - 1);
+    if (std::ranges::count(s_.same_keys, t) > 0) {
+      host_ids_.push_back(host_ids_.back());
+      return;
+    }
     const int64_t num_pages = CeilDiv(s_.num_keys[t], kPageTokens);
     std::vector<PageId> ids;
     for (int64_t p = 0; p < num_pages; ++p) {
@@ -160,8 +174,12 @@ class SelectRun {
       memory.push_back(device_pages_.back()->data());
     }
     std::vector<const PageId*> ids;
-    for (const auto& of_token : host_ids_) {
-      device_ids_.push_back(std::make_unique<DeviceArray<PageId>>(of_token));
+    for (size_t t = 0; t < host_ids_.size(); ++t) {
+      if (std::ranges::count(s_.same_keys, t) > 0) {
+        ids.push_back(ids.back());
+        continue;
+      }
+      device_ids_.push_back(std::make_unique<DeviceArray<PageId>>(host_ids_[t]));
       ids.push_back(device_ids_.back()->data());
     }
     memory_ = std::make_unique<DeviceArray<uint8_t*>>(memory);
@@ -218,6 +236,43 @@ TEST(IndexerCuda, KindsOfValues) {
 TEST(IndexerCuda, ABadTokenIsNoted) {
   HILLSTAR_NEEDS_GPU();
   ExpectSameAsReference({.layout = {128, 1}, .num_keys = {80, 50, 90}, .bad_token = 1});
+}
+
+// Tokens of one sequence, as a prompt has them, between others.
+TEST(IndexerCuda, TokensThatSeeTheSameKeys) {
+  HILLSTAR_NEEDS_GPU();
+  for (int64_t planes : {1, 2}) {
+    for (int64_t heads : {5, 8, 16, 32, 37}) {
+      for (int64_t dim : {16, 80, 128, 144}) {
+        SCOPED_TRACE(fmt::format("{} planes, {} heads of {}", planes, heads, dim));
+        TestShape shape{{dim, planes}, heads, {}};
+        shape.num_keys = {90, 89, 70, 3, 40, 41, 25, 64, 66, 65, 30, 31, 32, 33, 34, 35, 36, 37};
+        shape.same_keys = {1, 2, 3, 9, 10, 11, 12, 13, 14, 15, 16, 17};
+        for (size_t t = 9; t < 18; ++t) shape.num_keys[t] = int64_t(66 - (t - 9) * 6);
+        ExpectSameAsReference(shape);
+      }
+    }
+  }
+  TestShape shape{{32, 1}, 8, std::vector<int64_t>(40, 60)};
+  for (size_t t = 1; t < 40; ++t) shape.same_keys.push_back(t);
+  for (int64_t live : {0, 3, 16, 17, 39}) {
+    shape.num_live = live;
+    ExpectSameAsReference(shape);
+  }
+}
+
+TEST(IndexerCuda, RoundsWhereScratchIsLittle) {
+  HILLSTAR_NEEDS_GPU();
+  TestShape shape{{32, 1}, 4, {70, 33, 5, 90, 21, 64, 41, 100}};
+  shape.num_live = 7;
+  for (int64_t tokens : {1, 2, 3, 5}) {
+    for (int64_t max_positions : {0, 20000}) {
+      SCOPED_TRACE(fmt::format("{} tokens, {}", tokens, max_positions));
+      shape.scratch_tokens = tokens;
+      shape.max_positions = max_positions;
+      ExpectSameAsReference(shape);
+    }
+  }
 }
 
 // Several blocks share a row of scores.

@@ -16,7 +16,7 @@ struct ScoreRows {
   static constexpr int64_t Pitch(int64_t max_positions) { return RoundUp(max_positions, 32); }
   constexpr float* of(int64_t row) const { return scores + row * pitch; }
 };
-// Tokens go in rounds of as many rows as fit, at least one.
+// Of scores at once, but at least one row: more tokens go in rounds.
 inline constexpr int64_t kMaxScoreBytes = int64_t{256} << 20;
 
 // Where rows are few and may be long, several blocks share a row: the scores are counted as they
@@ -24,10 +24,6 @@ inline constexpr int64_t kMaxScoreBytes = int64_t{256} << 20;
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kLongRow = 16384;
 inline constexpr int kSliceKeys = 4096;
-constexpr bool AreShared(int64_t num_rows, int64_t max_positions) {
-  const int64_t bytes = num_rows * ScoreRows::Pitch(max_positions) * int64_t(sizeof(float));
-  return num_rows <= kFewRows && max_positions >= kLongRow && bytes <= kMaxScoreBytes;
-}
 // What a slice gives up: candidates in larger bins than the one where the last of the largest lies,
 // and in that bin; and the least and largest bits of the latter.
 struct SliceCounts {

@@ -8,12 +8,17 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// Warps of task a, then of task b.
 __global__ void __launch_bounds__(kThreads)
-    QuantiseKernel(QuantiseTask task, int32_t* bad, int32_t code) {
+    QuantiseKernel(QuantiseTask a, QuantiseTask b, int32_t* bad, int32_t code) {
+  int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarpLanes;
+  const int64_t warps = a.rows * a.planes.groups();
+  const bool is_first = i < warps;
+  const QuantiseTask& task = is_first ? a : b;
+  if (!is_first) i -= warps;
   WaitForPrevious();
   LetNextBegin();
   const int64_t groups = task.planes.groups();
-  const int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarpLanes;
   if (i >= task.rows * groups) return;
   const int64_t row = i / groups, g = i % groups;
   const float* x =
@@ -26,11 +31,15 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void Quantise(const KernelContext& context, const QuantiseTask& task) {
-  const int64_t warps = task.rows * task.planes.groups();
+void QuantiseBoth(const KernelContext& context, const QuantiseTask& a, const QuantiseTask& b) {
+  const int64_t warps = a.rows * a.planes.groups() + b.rows * b.planes.groups();
   const dim3 grid(unsigned(CeilDiv(warps * kWarpLanes, kThreads)));
-  Launch("quantising rows", QuantiseKernel, {grid, dim3(kThreads)}, context.stream, task,
+  Launch("quantising rows", QuantiseKernel, {grid, dim3(kThreads)}, context.stream, a, b,
          context.bad.first, context.bad.code);
+}
+
+void Quantise(const KernelContext& context, const QuantiseTask& task) {
+  QuantiseBoth(context, task, {});
 }
 
 }  // namespace hillstar::cuda

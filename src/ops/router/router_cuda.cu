@@ -8,24 +8,6 @@ namespace {
 
 constexpr int kWarps = kNumPartials / kWarpLanes;
 
-// FoldPartials by one warp: partial j of 256 is at partials[j].
-__device__ __forceinline__ float FoldByWarp(const float* partials) {
-  const int lane = threadIdx.x % kWarpLanes;
-  float p[kWarps];
-#pragma unroll
-  for (int m = 0; m < kWarps; ++m) p[m] = partials[m * kWarpLanes + lane];
-#pragma unroll
-  for (int stride = kWarps / 2; stride > 0; stride /= 2) {
-#pragma unroll
-    for (int m = 0; m < stride; ++m) p[m] = __fadd_rn(p[m], p[m + stride]);
-  }
-  float sum = p[0];
-  for (int stride = kWarpLanes / 2; stride > 0; stride /= 2) {
-    sum = __fadd_rn(sum, __shfl_down_sync(kAllLanes, sum, stride));
-  }
-  return sum;
-}
-
 // A tile of kRows rows of the matrix and kTokens tokens; thread j has partial j of each product.
 template <int kRows, int kTokens>
 __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSlice s) {
@@ -83,43 +65,81 @@ void LaunchFloatLinear(const KernelContext& context, const FloatLinearSlice& s) 
          context.stream, s);
 }
 
-// A block a token; the place of an expert is how many come before it.
-__global__ void ChooseKernel(RouterChoice c, int32_t* bad, int32_t code) {
+constexpr int kChooseThreads = 256;
+
+struct RouteTask {
+  RouterChoice choice;
+  ExpertGroups groups;  // of a step of one token, or empty
+};
+
+// How many experts come before expert e, whose score is `mine`; scores are padded to a multiple of
+// four with -infinity.
+__device__ __forceinline__ int RankOf(const float* scores, int num_experts, int e, float mine) {
+  int rank = 0;
+#pragma unroll 4
+  for (int first = 0; first < num_experts; first += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(scores + first);
+    const float others[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      rank += others[i] > mine || (others[i] == mine && first + i < e);
+    }
+  }
+  return rank;
+}
+
+// A block a token. Shared: f32 [experts] scores, f32 [chosen] weights, int32 [chosen] experts.
+__global__ void __launch_bounds__(kChooseThreads)
+    ChooseKernel(RouteTask task, int32_t* bad, int32_t code) {
+  const RouterChoice& c = task.choice;
+  const int num_experts = int(c.num_experts), num_chosen = int(c.num_chosen);
   float* scores = reinterpret_cast<float*>(DynamicShared());
+  const int padded = (num_experts + 3) / 4 * 4;
+  float* weights = scores + padded;
+  int32_t* experts = reinterpret_cast<int32_t*>(weights + num_chosen);
+  if (int(threadIdx.x) < padded - num_experts) {
+    scores[num_experts + threadIdx.x] = __int_as_float(int(0xff800000u));
+  }
   WaitForPrevious();
   LetNextBegin();
   const int64_t t = blockIdx.x;
-  const float* logits = c.logits + t * c.num_experts;
-  int32_t* experts = c.experts + t * c.num_chosen;
-  float* weights = c.weights + t * c.num_chosen;
+  const float* logits = c.logits + t * num_experts;
   bool finite = true;
-  for (int64_t e = threadIdx.x; e < c.num_experts; e += blockDim.x) {
+  for (int e = threadIdx.x; e < num_experts; e += kChooseThreads) {
     finite = finite && IsFinite(logits[e]);
     scores[e] = __fadd_rn(Sigmoid(logits[e]), c.bias[e]);
   }
   finite = !__syncthreads_or(!finite);
-  for (int64_t e = threadIdx.x; e < c.num_experts; e += blockDim.x) {
-    int64_t rank = e;
-    if (finite) {
-      rank = 0;
-      const float mine = scores[e];
-      for (int64_t other = 0; other < c.num_experts; ++other) {
-        rank += scores[other] > mine || (scores[other] == mine && other < e);
-      }
-    }
-    if (rank >= c.num_chosen) continue;
-    experts[rank] = int32_t(e);
+  for (int e = threadIdx.x; e < num_experts; e += kChooseThreads) {
+    const int rank = finite ? RankOf(scores, num_experts, e, scores[e]) : e;
+    if (rank >= num_chosen) continue;
+    experts[rank] = e;
     weights[rank] = finite ? Sigmoid(logits[e]) : 0.0f;
   }
   __syncthreads();
-  if (threadIdx.x != 0) return;
-  if (!finite) return NoteBad(bad, code, t);
-  float sum = 0;
-  for (int64_t k = 0; k < c.num_chosen; ++k) sum = __fadd_rn(sum, weights[k]);
-  for (int64_t k = 0; k < c.num_chosen; ++k) {
-    const float share = c.normalise ? __fdiv_rn(weights[k], __fadd_rn(sum, 1e-20f)) : weights[k];
-    weights[k] = __fmul_rn(share, c.scaling);
+  for (int r = threadIdx.x; r < num_chosen; r += kChooseThreads) {
+    float sum = 0;
+    int before = 0;
+    for (int k = 0; k < num_chosen; ++k) {
+      sum = __fadd_rn(sum, weights[k]);
+      before += experts[k] < experts[r];
+    }
+    const float share = c.normalise ? __fdiv_rn(weights[r], __fadd_rn(sum, 1e-20f)) : weights[r];
+    c.weights[t * num_chosen + r] = finite ? __fmul_rn(share, c.scaling) : 0.0f;
+    c.experts[t * num_chosen + r] = experts[r];
+    if (task.groups.begin) {
+      task.groups.slots[r] = before;
+      task.groups.slot_tokens[before] = 0;
+    }
   }
+  if (task.groups.begin) {
+    for (int e = threadIdx.x; e <= num_experts; e += kChooseThreads) {
+      int before = 0;
+      for (int k = 0; k < num_chosen; ++k) before += experts[k] < e;
+      task.groups.begin[e] = before;
+    }
+  }
+  if (!finite && threadIdx.x == 0) NoteBad(bad, code, t);
 }
 
 // A warp an expert: counts the pairs of lower experts, then gives its own their slots in order.
@@ -167,12 +187,26 @@ void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
   }
 }
 
+namespace {
+
+void LaunchChoose(const KernelContext& context, const RouteTask& task, int64_t num_tokens) {
+  const size_t shared =
+      size_t(task.choice.num_experts + 3 + task.choice.num_chosen) * sizeof(float) +
+      size_t(task.choice.num_chosen) * sizeof(int32_t);
+  Launch("the choice of experts", ChooseKernel,
+         {dim3(unsigned(num_tokens)), dim3(kChooseThreads), shared}, context.stream, task,
+         context.bad.first, context.bad.code);
+}
+
+}  // namespace
+
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens) {
-  constexpr unsigned kThreads = 256;
-  Launch(
-      "the choice of experts", ChooseKernel,
-      {dim3(unsigned(num_tokens)), dim3(kThreads), size_t(first_token.num_experts) * sizeof(float)},
-      context.stream, first_token, context.bad.first, context.bad.code);
+  LaunchChoose(context, {first_token, {}}, num_tokens);
+}
+
+void ChooseForOne(const KernelContext& context, const RouterChoice& choice,
+                  const ExpertGroups& groups) {
+  LaunchChoose(context, {choice, groups}, 1);
 }
 
 void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,

@@ -55,6 +55,7 @@ cudaError_t Do(cudaStream_t stream, Call call) {
 
 extern "C" hillstar::emulated::Device* hillstar_emulated_device() {
   lost = false;
+  device.used_bytes = [] { return used_bytes; };
   return &device;
 }
 
@@ -200,6 +201,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return Do(stream, [event] { event->time = std::chrono::steady_clock::now(); });
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return cudaEventRecord(event, stream);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return Usable(); }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {

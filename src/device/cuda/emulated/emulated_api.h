@@ -77,6 +77,8 @@ constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+constexpr unsigned cudaEventRecordExternal = 1;
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
@@ -102,9 +104,11 @@ struct Device {
   size_t total_bytes = size_t{8} << 30;
   int64_t allocations_until_failure = -1;  // -1: never
   int64_t launches_until_lost = -1;        // then everything fails with "unknown error"
+  size_t (*used_bytes)() = nullptr;        // of allocations that are there
 };
 
 }  // namespace hillstar::emulated
 
-// The device of the library; it is static there, so a test reaches it through dlsym.
+// The device of the library, found again where it was lost; it is static there, so a test reaches
+// it through dlsym.
 extern "C" hillstar::emulated::Device* hillstar_emulated_device();

@@ -15,6 +15,7 @@ template <typename... Parameters, typename... Arguments>
 void Launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             cudaStream_t stream, Arguments&&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
+  if (CurrentObserver()) CurrentObserver()->BeforeLaunch(name, shape, stream);
   std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
   Check(emulated::LaunchCall(stream,
                              [=] {

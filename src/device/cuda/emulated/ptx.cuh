@@ -83,6 +83,23 @@ inline void LoadMatrices(uint32_t (&r)[4], const void* row) {
   });
 }
 
+inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
+  EmulatedMatrixRow mine{row, r};
+  emulated::WarpTogether(0xffffffffu, &mine, [](void* const* lanes) {
+    for (int l = 0; l < 32; ++l) {
+      for (int m = 0; m < 4; ++m) {
+        auto* to =
+            reinterpret_cast<uint8_t*>(static_cast<EmulatedMatrixRow*>(lanes[l])->result + m);
+        for (int i = 0; i < 2; ++i) {
+          const auto* source =
+              static_cast<const EmulatedMatrixRow*>(lanes[8 * m + 2 * (l % 4) + i]);
+          std::memcpy(to + 2 * i, static_cast<const uint8_t*>(source->row) + 2 * (l / 4), 2);
+        }
+      }
+    }
+  });
+}
+
 inline uint4 LoadStreaming(const void* from) {
   uint4 v;
   std::memcpy(&v, from, sizeof v);

@@ -21,7 +21,9 @@ template <typename... Parameters, typename... Arguments>
 void Launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             cudaStream_t stream, Arguments&&... arguments) {
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
-  if (shape.shared_bytes > (48 << 10)) {
+  if (CurrentObserver()) CurrentObserver()->BeforeLaunch(name, shape, stream);
+  // Beyond 48 KB, a kernel's own variables among them, a kernel needs leave.
+  if (shape.shared_bytes > (32 << 10)) {
     Check(
         cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                              cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared_bytes)),

@@ -60,6 +60,15 @@ __device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], const void* row) 
                : "memory");
 }
 
+// Likewise, but of each matrix the columns of 2 bytes: those of column g of rows 2 t and 2 t + 1.
+__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
 // 16 bytes of memory that is read once and not written in this kernel's life.
 __device__ __forceinline__ uint4 LoadStreaming(const void* from) {
   uint4 v;

@@ -1,0 +1,807 @@
+// Attention of few tokens, or of long contexts, inside kernels: what is done for a split is cut
+// into pieces that a whole GPU shares. Blocks of the first kernel find the scores of 64 keys with
+// some heads; those of another, with the weights that follow, the values of 128 latents of some
+// heads. They leave scores and partial results in scratch memory.
+#pragma once
+
+#include "ops/attention/attention_block_cuda.cuh"
+#include "ops/quantise/quantise_cuda.cuh"
+
+namespace hillstar::cuda {
+
+// More tokens than these keep a GPU busy without a cut.
+inline constexpr int kMaxSplitTokens = 64;
+inline constexpr int kSplitChunks = kSplit / kChunk;
+// Latents of a block: what 8 warps have, 16 each.
+inline constexpr int kValueLatents = 128;
+// Splits that the last block of a token to end merges itself.
+inline constexpr int kMaxJoinedSplits = 16;
+
+// What the kernels leave for each other. Splits of all tokens are counted through.
+struct SplitScratch {
+  float* values = nullptr;      // [splits][heads][padded latent]: partial results
+  float* scores = nullptr;      // [splits][heads][kSplit]; then, in a head's place, its weights
+  float* key_scales = nullptr;  // [splits][kSplit]
+  float2* numbers = nullptr;    // [splits][heads]: largest, sum
+  int32_t* tickets = nullptr;   // [splits][tickets_each]: a token's are those of its first split
+  int32_t tickets_each = 0;
+  int64_t capacity = 0;  // splits
+};
+struct AttendArguments {
+  AttendTask task;
+  AttendLayout layout;
+  SplitScratch scratch;
+  int num_head_groups;
+  bool joins;  // whoever ends last merges
+  int32_t* bad;
+  int32_t code;
+};
+// A head's weights in scratch memory: planes, then the chunks' factors.
+inline constexpr int kWeightBytes = 2 * kSplit;
+struct ChunkFactors {
+  float decay;  // of the values before
+  float scale;  // of the weights
+};
+
+// Where the splits of tokens are. Every warp finds out for itself, its lane l for tokens l and l +
+// 32: splits of tokens up to this one end at ends. Tokens are cut as long as there is room.
+struct SplitList {
+  int ends[2];
+  int keys[2];     // < 0: -1 - keys of a dense token
+  int num_tokens;  // that are cut
+  int num_splits;  // of these
+
+  __device__ __forceinline__ void Make(const AttendTask& task, int64_t capacity) {
+    const int lane = int(threadIdx.x) % kWarpLanes;
+    const int live = *task.live;
+    int before = 0;
+    num_tokens = 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      ends[r] = before;
+      keys[r] = 0;
+      if (r * kWarpLanes >= task.num_tokens) continue;
+      const int t = lane + kWarpLanes * r;
+      const bool exists = t < task.num_tokens;
+      const TokenKeys own = KeysOf(task, exists ? t : 0);
+      keys[r] = own.is_dense ? -1 - own.num : own.num;
+      int64_t splits = (own.num + kSplit - 1) / kSplit;
+      if (splits > capacity) splits = capacity + 1;  // so that sums stay within int32
+      const bool is_live = exists && t < live;
+      int end = is_live ? int(splits) : 0;
+      for (int delta = 1; delta < kWarpLanes; delta *= 2) {
+        const int other = __shfl_up_sync(kAllLanes, end, delta);
+        if (lane >= delta) end += other;
+      }
+      ends[r] = before + end;
+      before = __shfl_sync(kAllLanes, ends[r], kWarpLanes - 1);
+      num_tokens += __popc(__ballot_sync(kAllLanes, is_live && ends[r] <= capacity));
+    }
+    num_splits = num_tokens == 0 ? 0 : Of(ends, num_tokens - 1);
+  }
+  static __device__ __forceinline__ int Of(const int (&numbers)[2], int token) {
+    return __shfl_sync(kAllLanes, token < kWarpLanes ? numbers[0] : numbers[1], token % kWarpLanes);
+  }
+  __device__ __forceinline__ int TokenOf(int split) const {
+    return __popc(__ballot_sync(kAllLanes, ends[0] <= split)) +
+           __popc(__ballot_sync(kAllLanes, ends[1] <= split));
+  }
+  __device__ __forceinline__ int Begin(int token) const {
+    const int before = Of(ends, token == 0 ? 0 : token - 1);
+    return token == 0 ? 0 : before;
+  }
+  __device__ __forceinline__ TokenKeys KeysOfToken(int token) const {
+    const int n = Of(keys, token);
+    return {n < 0 ? -1 - n : n, n < 0};
+  }
+};
+
+// Scores of chunks with a group of heads, each block those of some chunks in a row. Nobody waits
+// for a ticket when this begins, so it sets them to 0.
+template <int kTiles, bool kLow, bool kCodes>
+__global__ void __launch_bounds__(kAttendThreads, 2)
+    AttendScoresKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  const AttendTask& task = arguments.task;
+  const SplitScratch& scratch = arguments.scratch;
+  SplitList list;
+  list.Make(task, scratch.capacity);
+  for (int i = int(blockIdx.x) * kAttendThreads + int(threadIdx.x);
+       i < list.num_splits * scratch.tickets_each; i += int(gridDim.x) * kAttendThreads) {
+    scratch.tickets[i] = 0;
+  }
+  using Block = AttendBlock<kTiles, kLow, kCodes>;
+  Block block(task, arguments.layout);
+  const int groups = arguments.num_head_groups;
+  const int first_head = int(blockIdx.x) % groups * Block::kHeads;
+  const int num_heads = int(task.num_heads) - first_head;
+  const unsigned chunks = unsigned(list.num_splits) * kSplitChunks;
+  const unsigned share = blockIdx.x / unsigned(groups), shares = gridDim.x / unsigned(groups);
+  const int end = int(chunks * (share + 1) / shares);
+  const auto find_rows = [&](int chunk) {
+    if (threadIdx.x >= kChunk) return;
+    typename Block::RowFinder finder;
+    block.FindPosition(chunk, &finder);
+    block.FindPage(&finder);
+    block.FindRow(chunk, finder);
+  };
+  int before = -1;
+  for (int c = int(chunks * share / shares); c < end; ++c) {
+    const int split = c / kSplitChunks, token = list.TokenOf(split);
+    const int chunk = c - list.Begin(token) * kSplitChunks;  // of the token
+    const TokenKeys keys = list.KeysOfToken(token);
+    const int left = keys.num - chunk * kChunk;
+    if (left <= 0) continue;
+    const int n = left < kChunk ? left : kChunk;
+    __syncthreads();  // nobody reads what was there before
+    if (token != before) {
+      block.LoadQueries(token, keys, first_head);
+      find_rows(chunk);
+      __syncthreads();
+    }
+    before = token;
+    block.LoadChunk(chunk, n);
+    if (c + 1 < end) find_rows(chunk + 1);  // of this token, while the rows are on their way
+    WaitForCopies<0>();
+    __syncthreads();
+    if (kCodes && arguments.layout.stages_codes) {
+      block.ExpandChunk(chunk, n);
+      __syncthreads();
+    }
+    const int64_t row = int64_t(split) * task.num_heads + first_head;
+    const int first_key = c % kSplitChunks * kChunk;
+    block.Scores(chunk, n, scratch.scores + row * kSplit + first_key, kSplit, num_heads);
+    if (first_head == 0 && int(threadIdx.x) < n) {
+      const uint8_t* scale = block.row(chunk, int(threadIdx.x)) + arguments.layout.scale_at;
+      scratch.key_scales[int64_t(split) * kSplit + first_key + int(threadIdx.x)] =
+          *reinterpret_cast<const float*>(scale);
+    }
+  }
+}
+
+// A head's weights of a split: each half of a warp has two of the four chunks, its lane j keys j,
+// 16
+// + j, 32 + j and 48 + j of a chunk, in the bytes of a word of each plane.
+struct HeadWeights {
+  uint32_t hi[2], lo[2];
+  ChunkFactors factors[2];
+  float largest, sum;  // of the split, in the first half
+};
+// Of all lanes of a half, with the neighbours' help.
+__device__ __forceinline__ float HalfMax(float x) {
+  for (int bits = 1; bits < 16; bits *= 2) {
+    const float other = __shfl_xor_sync(kAllLanes, x, bits);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+// All lanes of a warp together, for n keys.
+__device__ __forceinline__ HeadWeights WeighHead(const float* scores, const float* key_scales,
+                                                 int n) {
+  const float none = -__uint_as_float(0x7f800000u);
+  const int lane = int(threadIdx.x) % kWarpLanes, half = lane / 16;
+  const int first = half * 2 * kChunk + lane % 16;
+  float p[2][4], w[2][4], largest[2];
+  bool finite[2];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int key = first + 16 * i;
+    p[i / 4][i % 4] = key < n ? scores[key] : none;
+    w[i / 4][i % 4] = key < n ? key_scales[key] : 0.0f;
+  }
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    bool is_finite = true;
+    largest[c] = none;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool valid = first + c * kChunk + 16 * i < n;
+      is_finite = is_finite && (!valid || IsFinite(p[c][i]));
+      largest[c] = p[c][i] > largest[c] ? p[c][i] : largest[c];
+    }
+    const unsigned all = __ballot_sync(kAllLanes, is_finite);
+    finite[c] = (all >> (16 * half) & 0xffff) == 0xffff;
+    largest[c] = HalfMax(largest[c]);
+  }
+  // The first half's largest is where the second begins.
+  float before = none;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float other = __shfl_xor_sync(kAllLanes, largest[c], 16);
+    if (half == 1) before = __fadd_rn(other > before ? other : before, 0.0f);
+  }
+  HeadWeights out;
+  float sum[2], amax[2];
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float next = __fadd_rn(largest[c] > before ? largest[c] : before, 0.0f);
+    out.factors[c].decay = half + c == 0 ? 0.0f : Exp(__fsub_rn(before, next));
+    before = next;
+    amax[c] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const bool valid = first + c * kChunk + 16 * i < n;
+      p[c][i] = valid ? Exp(__fsub_rn(p[c][i], next)) : 0.0f;
+      w[c][i] = finite[c] ? __fmul_rn(p[c][i], w[c][i]) : 0.0f;
+      const float m = Magnitude(w[c][i]);
+      amax[c] = m > amax[c] ? m : amax[c];
+    }
+    sum[c] = __fadd_rn(__fadd_rn(__fadd_rn(p[c][0], p[c][1]), p[c][2]), p[c][3]);
+  }
+#pragma unroll
+  for (int bits = 8; bits > 0; bits /= 2) {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      sum[c] = __fadd_rn(sum[c], __shfl_xor_sync(kAllLanes, sum[c], bits));
+      const float other = __shfl_xor_sync(kAllLanes, amax[c], bits);
+      amax[c] = other > amax[c] ? other : amax[c];
+    }
+  }
+  // A lane each finds the scale of a chunk.
+  const RowScale own_scale = ScaleOf(lane % 2 == 0 ? amax[0] : amax[1]);
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const int source = 16 * half + c;
+    const float inverse = __shfl_sync(kAllLanes, own_scale.inverse, source);
+    out.factors[c].scale = __fmul_rn(__shfl_sync(kAllLanes, own_scale.scale, source), 0x1p-8f);
+    PlaneWords words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = ToPlaneWords(w[c][i], inverse);
+    out.hi[c] = LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
+    out.lo[c] = LowBytes(words[0].lo, words[1].lo, words[2].lo, words[3].lo);
+    if (!finite[c]) sum[c] = __uint_as_float(0x7fc00000u);
+  }
+  out.largest = __shfl_sync(kAllLanes, before, 16);
+  out.sum = sum[0];
+  if (kChunk < n) out.sum = __fmaf_rn(out.sum, out.factors[1].decay, sum[1]);
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const float decay = __shfl_sync(kAllLanes, out.factors[c].decay, 16);
+    const float joins = __shfl_sync(kAllLanes, sum[c], 16);
+    if ((2 + c) * kChunk < n) out.sum = __fmaf_rn(out.sum, decay, joins);
+  }
+  return out;
+}
+// To [plane][kSplit] bytes and [kSplitChunks] factors.
+__device__ __forceinline__ void StoreWeights(const HeadWeights& head, uint8_t* weights,
+                                             ChunkFactors* factors) {
+  const int lane = int(threadIdx.x) % kWarpLanes, half = lane / 16;
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    auto* to = reinterpret_cast<uint32_t*>(weights + (2 * half + c) * kChunk) + lane % 16;
+    to[0] = head.hi[c];
+    to[kSplit / 4] = head.lo[c];
+    if (lane % 16 == 0) factors[2 * half + c] = head.factors[c];
+  }
+}
+
+// The weights of all splits in their scores' place, each warp one head's.
+__global__ void __launch_bounds__(kAttendThreads)
+    AttendWeightsKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  const AttendTask& task = arguments.task;
+  const SplitScratch& scratch = arguments.scratch;
+  SplitList list;
+  list.Make(task, scratch.capacity);
+  const unsigned num_heads = unsigned(task.num_heads);
+  const unsigned num_items = unsigned(list.num_splits) * num_heads;
+  for (unsigned item = blockIdx.x * kAttendWarps + threadIdx.x / kWarpLanes; item < num_items;
+       item += gridDim.x * kAttendWarps) {
+    const int split = int(item / num_heads), token = list.TokenOf(split);
+    const int left = list.KeysOfToken(token).num - (split - list.Begin(token)) * kSplit;
+    float* scores = scratch.scores + int64_t(item) * kSplit;
+    const HeadWeights head = WeighHead(scores, scratch.key_scales + int64_t(split) * kSplit,
+                                       left < kSplit ? left : kSplit);
+    __syncwarp();  // all have read
+    auto* weights = reinterpret_cast<uint8_t*>(scores);
+    StoreWeights(head, weights, reinterpret_cast<ChunkFactors*>(weights + kWeightBytes));
+    if (threadIdx.x % kWarpLanes == 0) {
+      scratch.numbers[item] = make_float2(head.largest, head.sum);
+    }
+  }
+}
+
+// A row of the result: kValueLatents of one head, fewer behind the last.
+struct ResultRow {
+  int token, head;
+  int first_latent, width;
+};
+// A warp has four latents a lane: divides them by the sum and quantises them, a group of 64 in each
+// half.
+__device__ __forceinline__ void Finish(const AttendArguments& arguments, const ResultRow& row,
+                                       float4 z, float sum) {
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  const bool exists = 4 * lane < row.width;
+  const int column = row.first_latent + 4 * lane, left = arguments.layout.latent - column;
+  const float x[4] = {exists && left > 0 ? __fdiv_rn(z.x, sum) : 0.0f,
+                      exists && left > 1 ? __fdiv_rn(z.y, sum) : 0.0f,
+                      exists && left > 2 ? __fdiv_rn(z.z, sum) : 0.0f,
+                      exists && left > 3 ? __fdiv_rn(z.w, sum) : 0.0f};
+  float amax = 0.0f;
+  bool finite = true;
+  for (int i = 0; i < 4; ++i) {
+    finite = finite && IsFinite(x[i]);
+    const float m = Magnitude(x[i]);
+    amax = m > amax ? m : amax;
+  }
+  finite = (__ballot_sync(kAllLanes, finite) >> (lane & 16) & 0xffff) == 0xffff;
+  const RowScale scale = ScaleOf(HalfMax(finite ? amax : 0.0f));
+  PlaneWords words[4];
+  int sum_of_planes = 0;
+  for (int i = 0; i < 4; ++i) {
+    words[i] = ToPlaneWords(finite ? x[i] : 0.0f, scale.inverse);
+    sum_of_planes += 256 * int8_t(words[i].hi) + int8_t(words[i].lo);
+  }
+  for (int bits = 1; bits < 16; bits *= 2) {
+    sum_of_planes += __shfl_xor_sync(kAllLanes, sum_of_planes, bits);
+  }
+  if (!exists) return;
+  const ActivationPlanes& planes = arguments.task.out;
+  const PlaneGroup out =
+      GroupOf(planes, row.token * arguments.task.num_heads + row.head, column / kGroup);
+  reinterpret_cast<uint32_t*>(out.hi)[lane % 16] =
+      LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
+  reinterpret_cast<uint32_t*>(out.lo)[lane % 16] =
+      LowBytes(words[0].lo, words[1].lo, words[2].lo, words[3].lo);
+  if (lane % 16 != 0) return;
+  *out.scale = __fmul_rn(scale.scale, 1.0f / 256);
+  *out.sum = sum_of_planes;
+  if (!finite) NoteBad(arguments.bad, arguments.code, row.token);
+}
+
+// Merges a row of a token's splits, at most kMaxJoinedSplits from first_split on, and finishes it.
+// A warp; other blocks may have stored them.
+__device__ __forceinline__ void JoinSplits(const AttendArguments& arguments, const ResultRow& row,
+                                           int first_split, int num_splits) {
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  const int64_t heads = arguments.task.num_heads, padded = arguments.layout.padded_latent;
+  const int64_t first = first_split * heads + row.head;
+  const float none = -__uint_as_float(0x7f800000u);
+  // Lane s has split s.
+  const float2 own = lane < num_splits ? __ldcg(arguments.scratch.numbers + first + lane * heads)
+                                       : make_float2(none, 0.0f);
+  const int latent = 4 * lane < row.width ? 4 * lane : 0;
+  const float* from = arguments.scratch.values + first * padded + row.first_latent + latent;
+  constexpr int kAtOnce = 4;
+  float4 v[kAtOnce];
+  const auto load = [&](int begin) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at = begin + i < num_splits ? begin + i : begin;
+      v[i] = __ldcg(reinterpret_cast<const float4*>(from + at * (heads * padded)));
+    }
+  };
+  load(0);
+  float next = own.x;
+  for (int delta = 1; delta < kMaxJoinedSplits; delta *= 2) {
+    const float other = __shfl_up_sync(kAllLanes, next, delta);
+    if (lane >= delta && other > next) next = other;
+  }
+  const float largest_before = __shfl_up_sync(kAllLanes, next, 1);
+  // The first split starts from zeros.
+  const float before = lane == 0 ? 0.0f : Exp(__fsub_rn(largest_before, next));
+  const float joins = Exp(__fsub_rn(own.x, next));
+  float sum = 0;
+  float4 z = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int begin = 0; begin < num_splits; begin += kAtOnce) {
+    if (begin > 0) load(begin);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (begin + i >= num_splits) break;
+      const float a = __shfl_sync(kAllLanes, before, begin + i);
+      const float b = __shfl_sync(kAllLanes, joins, begin + i);
+      sum = __fmaf_rn(__shfl_sync(kAllLanes, own.y, begin + i), b, __fmul_rn(sum, a));
+      z.x = __fmaf_rn(v[i].x, b, __fmul_rn(z.x, a));
+      z.y = __fmaf_rn(v[i].y, b, __fmul_rn(z.y, a));
+      z.z = __fmaf_rn(v[i].z, b, __fmul_rn(z.z, a));
+      z.w = __fmaf_rn(v[i].w, b, __fmul_rn(z.w, a));
+    }
+  }
+  Finish(arguments, row, z, sum);
+}
+
+// The rows of all tokens that are cut and have more than one split.
+__global__ void __launch_bounds__(kAttendThreads, 4)
+    AttendJoinKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  SplitList list;
+  list.Make(arguments.task, arguments.scratch.capacity);
+  const int padded = arguments.layout.padded_latent;
+  const unsigned ranges = unsigned(padded + kValueLatents - 1) / kValueLatents;
+  const unsigned heads = unsigned(arguments.task.num_heads);
+  const unsigned num_rows = unsigned(list.num_tokens) * heads * ranges;
+  for (unsigned i = blockIdx.x * kAttendWarps + threadIdx.x / kWarpLanes; i < num_rows;
+       i += gridDim.x * kAttendWarps) {
+    const int token = int(i / (heads * ranges)), head = int(i / ranges % heads);
+    const int num_splits = (list.KeysOfToken(token).num + kSplit - 1) / kSplit;
+    if (num_splits == 1) continue;
+    const int first_latent = int(i % ranges) * kValueLatents;
+    const int width = padded - first_latent;
+    JoinSplits(arguments,
+               {token, head, first_latent, width < kValueLatents ? width : kValueLatents},
+               list.Begin(token), num_splits);
+  }
+}
+
+// kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes; kWeighs: finds
+// the weights, else these were found by AttendWeightsKernel.
+template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
+struct ValuesBlock {
+  static constexpr int kHeads = kTileHeads * kTiles;
+  static constexpr int kPlanes = kLow ? 2 : 1;
+  // Where weights are to be found, two sets of warps: the second has chunks 2 and 3.
+  static constexpr int kThreads = kWeighs ? 2 * kAttendThreads : kAttendThreads;
+  static constexpr int kWarps = kThreads / kWarpLanes;
+  static constexpr int kRowPitch = kPlanes * kValueLatents + 16;
+  // Every second row that ldmatrix reads is 16 keys further: with such a gap in other banks.
+  static constexpr int kRowGap = 64;
+  static constexpr int kRowsBytes = kSplit * kRowPitch + kSplit / 16 * kRowGap;
+  static constexpr int kPlanesPitch = kWeightBytes + 16;
+  static constexpr int kPlaces = kWeighs ? 1 : 2;
+  static constexpr int kSumsBytes = kWeighs ? kAttendThreads * 16 * 4 : 0;
+  static constexpr int kSharedBytes =
+      kRowsBytes + kSumsBytes +
+      kHeads * (kPlanesPitch + int(sizeof(ChunkFactors)) * kSplitChunks + int(sizeof(float2))) +
+      kPlaces * kSplit * 8;
+  static constexpr int kOutPitch = kValueLatents + 8;
+  static_assert(kHeads * kOutPitch * 4 <= kRowsBytes);
+
+  const AttendArguments& arguments;
+  const AttendTask& task;
+  uint8_t* rows;           // [kSplit][kRowPitch], with gaps; at last other things
+  uint8_t* weights;        // [kHeads][kPlanesPitch]
+  ChunkFactors* factors;   // [kHeads][kSplitChunks]
+  float2* numbers;         // [kHeads]
+  const uint8_t** places;  // [kPlaces][kSplit]
+  int* sums;               // [16][kAttendThreads]: of chunks 2 and 3
+  int warp, lane, g, t;
+  int split, token, num_splits;  // of the token
+  int first_split;               // of the token
+  int n;                         // keys
+  int first_head, num_heads;     // num_heads: from the first on
+  int first_latent, width;
+
+  __device__ __forceinline__ explicit ValuesBlock(const AttendArguments& a)
+      : arguments(a), task(a.task) {
+    rows = DynamicShared();
+    weights = rows + kRowsBytes;
+    factors = reinterpret_cast<ChunkFactors*>(weights + kHeads * kPlanesPitch);
+    numbers = reinterpret_cast<float2*>(factors + kHeads * kSplitChunks);
+    places = reinterpret_cast<const uint8_t**>(numbers + kHeads);
+    sums = reinterpret_cast<int*>(places + kPlaces * kSplit);
+    warp = int(threadIdx.x) / kWarpLanes;
+    lane = int(threadIdx.x) % kWarpLanes;
+    g = lane / 4;
+    t = lane % 4;
+  }
+  static __device__ __forceinline__ int RowAt(int key) {
+    return key * kRowPitch + key / 16 * kRowGap;
+  }
+
+  // Where the rows of an item lie. The block has room for two items', this one and the next.
+  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
+                                           int at) const {
+    const int of_split = item / in_split, of_token = list.TokenOf(of_split);
+    const TokenKeys keys = list.KeysOfToken(of_token);
+    const int key = (of_split - list.Begin(of_token)) * kSplit + int(threadIdx.x);
+    if (threadIdx.x >= kSplit || key >= keys.num) return;
+    const PageId* ids = task.pages.ids[of_token];
+    const int position =
+        keys.is_dense ? key : task.selection.lists[of_token * task.selection.max_keys + key];
+    places[at * kSplit + int(threadIdx.x)] =
+        task.pages.memory[ids[position / int(kPageTokens)]] + task.pages.offset +
+        position % int(kPageTokens) * arguments.layout.global_row_bytes;
+  }
+  // Takes up an item whose rows are found and begins to fetch them.
+  __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges,
+                                        int places_at) {
+    const int in_split = item % (ranges * arguments.num_head_groups);
+    split = item / (ranges * arguments.num_head_groups);
+    token = list.TokenOf(split);
+    first_split = list.Begin(token);
+    const TokenKeys keys = list.KeysOfToken(token);
+    num_splits = (keys.num + kSplit - 1) / kSplit;
+    const int first_key = (split - first_split) * kSplit;
+    n = keys.num - first_key < kSplit ? keys.num - first_key : kSplit;
+    first_head = in_split / ranges * kHeads;
+    num_heads = int(task.num_heads) - first_head;
+    first_latent = in_split % ranges * kValueLatents;
+    const int padded = arguments.layout.padded_latent;
+    width = padded - first_latent < kValueLatents ? padded - first_latent : kValueLatents;
+    constexpr int kPieces = kValueLatents / 16, kOfRow = (kCodes ? 1 : kPlanes) * kPieces;
+    const int plane = int(threadIdx.x) % kOfRow / kPieces, at = int(threadIdx.x) % kPieces * 16;
+    if (at < width) {
+#pragma unroll 4
+      for (int key = int(threadIdx.x) / kOfRow; key < n; key += kThreads / kOfRow) {
+        const uint8_t* from = places[places_at * kSplit + key] + first_latent + plane * padded + at;
+        uint8_t* to = rows + RowAt(key) + plane * kValueLatents + at;
+        if constexpr (kCodes) {
+          const uint4 v = *reinterpret_cast<const uint4*>(from);
+          uint4 hi, lo;
+          ExpandCodes(v.x, &hi.x, &lo.x);
+          ExpandCodes(v.y, &hi.y, &lo.y);
+          ExpandCodes(v.z, &hi.z, &lo.z);
+          ExpandCodes(v.w, &hi.w, &lo.w);
+          *reinterpret_cast<uint4*>(to) = hi;
+          *reinterpret_cast<uint4*>(to + kValueLatents) = lo;
+        } else {
+          CopyAsync16(to, from);
+        }
+      }
+    }
+    CommitCopies();
+  }
+
+  // The weights in shared memory.
+  __device__ __forceinline__ void FindWeights() {
+    const SplitScratch& scratch = arguments.scratch;
+    const int64_t first = int64_t(split) * task.num_heads + first_head;
+    if constexpr (kWeighs) {
+      static_assert(kHeads == kWarps);
+      const int64_t row = first + (warp < num_heads ? warp : 0);
+      const HeadWeights head =
+          WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit, n);
+      StoreWeights(head, weights + warp * kPlanesPitch, factors + warp * kSplitChunks);
+      if (lane == 0) numbers[warp] = make_float2(head.largest, head.sum);
+    } else {
+      static_assert(kWeightBytes == 16 * kWarpLanes);
+      const auto* from = reinterpret_cast<const uint8_t*>(scratch.scores + first * kSplit);
+#pragma unroll 4
+      for (int h = warp; h < kHeads; h += kWarps) {
+        const uint8_t* head = from + (h < num_heads ? h : 0) * (kSplit * 4);
+        CopyAsync16(weights + h * kPlanesPitch + 16 * lane, head + 16 * lane);
+      }
+      if (threadIdx.x < 2 * kHeads) {  // the factors
+        const int h = int(threadIdx.x) / 2, at = int(threadIdx.x) % 2 * 16;
+        CopyAsync16(reinterpret_cast<uint8_t*>(factors + h * kSplitChunks) + at,
+                    from + (h < num_heads ? h : 0) * (kSplit * 4) + kWeightBytes + at);
+      }
+      CommitCopies();
+      if (threadIdx.x < kHeads) {
+        numbers[threadIdx.x] =
+            scratch.numbers[first + (int(threadIdx.x) < num_heads ? int(threadIdx.x) : 0)];
+      }
+    }
+  }
+
+  // A warp's 16 latents from 16 * warp on. [tile][parity of the latent][c]: c as MmaSignedSigned
+  // says, whose column j is latent 2 j, or 2 j + 1.
+  using Values = float[kTiles][2][4];
+
+  // 32 keys' bytes of the warp's latents, as b of two products. `from`: the lane's row.
+  static __device__ __forceinline__ void LoadValues(const uint8_t* from, uint32_t (&b)[2][2]) {
+    uint32_t m[4];
+    LoadMatricesTransposed(m, from);
+    for (int i = 0; i < 2; ++i) {
+      b[0][i] = __byte_perm(m[2 * i], m[2 * i + 1], 0x6420);
+      b[1][i] = __byte_perm(m[2 * i], m[2 * i + 1], 0x7531);
+    }
+  }
+  // Products of a chunk's weights of a tile with the warp's latents.
+  using Sums = int[2][4];
+  using ChunkBytes = uint32_t[kPlanes][2][2][2];  // [plane][half of 32 keys], then as LoadValues
+  __device__ __forceinline__ void LoadChunk(int group, int chunk, ChunkBytes& b) const {
+    // Row r of matrix 2 i + m is that of key 32 m + 16 (r % 2) + 4 i + r / 2: the order in which
+    // lanes of WeighHead have their keys.
+    const int matrix = lane / 8, r = lane % 8;
+    const int key = 32 * (matrix % 2) + 16 * (r % 2) + 4 * (matrix / 2) + r / 2;
+    const uint8_t* from = rows + RowAt(key) + RowAt(chunk * kChunk) + 16 * group;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (int p = 0; p < kPlanes; ++p) {
+        LoadValues(from + 8 * half * kRowPitch + p * kValueLatents, b[p][half]);
+      }
+    }
+  }
+  __device__ __forceinline__ void Multiply(int tile, int chunk, const ChunkBytes& b,
+                                           Sums& sum) const {
+    const uint8_t* planes =
+        weights + (tile * kTileHeads + lane % 16) * kPlanesPitch + chunk * kChunk + lane / 16 * 16;
+    uint32_t a[2][2][4];  // [plane][half]
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (int p = 0; p < 2; ++p) LoadMatrices(a[p][half], planes + p * kSplit + 32 * half);
+    }
+    int high[2][4] = {}, cross[2][4] = {};
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      for (int i = 0; i < 2; ++i) {
+        MmaSignedSigned(high[i], a[0][half], b[0][half][i][0], b[0][half][i][1]);
+        MmaSignedSigned(cross[i], a[1][half], b[0][half][i][0], b[0][half][i][1]);
+      }
+      if constexpr (kLow) {
+        for (int i = 0; i < 2; ++i) {
+          MmaSignedSigned(cross[i], a[0][half], b[1][half][i][0], b[1][half][i][1]);
+        }
+      }
+    }
+    for (int i = 0; i < 8; ++i) {
+      sum[i / 4][i % 4] = int(uint32_t(high[i / 4][i % 4]) * 256u + uint32_t(cross[i / 4][i % 4]));
+    }
+  }
+  // values = fma(weights x latents, weight scale, values * decay).
+  __device__ __forceinline__ void Accumulate(int tile, int chunk, const Sums& sum,
+                                             Values& values) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const ChunkFactors f = factors[(tile * kTileHeads + 8 * r + g) * kSplitChunks + chunk];
+      for (int i = 0; i < 4; ++i) {
+        float& v = values[tile][i / 2][2 * r + i % 2];
+        // The first chunk has no values before: fma(x, y, 0) is x * y.
+        v = __fmaf_rn(float(sum[i / 2][2 * r + i % 2]), f.scale,
+                      chunk == 0 ? 0.0f : __fmul_rn(v, f.decay));
+      }
+    }
+  }
+  __device__ __forceinline__ void AddChunks(Values& values) const {
+    if constexpr (kWeighs) {
+      AddChunksByTwo(values);
+    } else {
+      if (16 * warp >= width) return;
+#pragma unroll 1
+      for (int c = 0; c * kChunk < n; ++c) {
+        ChunkBytes b;
+        LoadChunk(warp, c, b);
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          Sums sum;
+          Multiply(tile, c, b, sum);
+          Accumulate(tile, c, sum, values);
+        }
+      }
+    }
+  }
+  // Half of the warps multiply chunks 0 and 1, the others 2 and 3, which the first half adds.
+  __device__ __forceinline__ void AddChunksByTwo(Values& values) const {
+    const int group = warp % kAttendWarps, part = warp / kAttendWarps;
+    const int index = int(threadIdx.x) % kAttendThreads;
+    const bool works = 16 * group < width;
+    Sums sum[2] = {};
+    if (works && 2 * part * kChunk < n) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        ChunkBytes b;
+        LoadChunk(group, 2 * part + c, b);
+        Multiply(0, 2 * part + c, b, sum[c]);
+      }
+      if (part == 1) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          sums[i * kAttendThreads + index] = sum[i / 8][i / 4 % 2][i % 4];
+      }
+    }
+    __syncthreads();
+    if (!works || part == 1) return;
+#pragma unroll
+    for (int c = 0; c < kSplitChunks; ++c) {
+      if (c * kChunk >= n) break;
+      if (c == 2) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i)
+          sum[i / 8][i / 4 % 2][i % 4] = sums[i * kAttendThreads + index];
+      }
+      Accumulate(0, c, sum[c % 2], values);
+    }
+  }
+
+  // Calls store(head of the block, latent of the block, four values).
+  template <typename Store>
+  __device__ __forceinline__ void ForEach(const Values& values, Store store) const {
+    if (16 * warp >= width) return;  // the second set of warps too
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int h = tile * kTileHeads + 8 * r + g;
+        const auto& v = values[tile];
+        if (h < num_heads) {
+          store(h, 16 * warp + 4 * t,
+                make_float4(v[0][2 * r], v[1][2 * r], v[0][2 * r + 1], v[1][2 * r + 1]));
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ ResultRow RowOf(int h) const {
+    return {token, first_head + h, first_latent, width};
+  }
+  // The token has one split.
+  __device__ __forceinline__ void FinishSplit(const Values& values) const {
+    auto* out = reinterpret_cast<float*>(rows);
+    __syncthreads();  // nobody reads rows
+    ForEach(values, [&](int h, int latent, float4 v) {
+      *reinterpret_cast<float4*>(out + h * kOutPitch + latent) = v;
+    });
+    __syncthreads();
+    const int heads = num_heads < kHeads ? num_heads : kHeads;
+    for (int h = warp; h < heads; h += kWarps) {
+      const float4 z = *reinterpret_cast<const float4*>(out + h * kOutPitch + 4 * lane);
+      Finish(arguments, RowOf(h), z, numbers[h].y);
+    }
+  }
+
+  __device__ __forceinline__ void StorePartial(const Values& values) const {
+    const int padded = arguments.layout.padded_latent;
+    const int64_t first = int64_t(split) * task.num_heads + first_head;
+    float* to = arguments.scratch.values + first * padded + first_latent;
+    ForEach(values, [&](int h, int latent, float4 v) {
+      *reinterpret_cast<float4*>(to + int64_t(h) * padded + latent) = v;
+    });
+    // Blocks of other latents store the same.
+    if (kWeighs && threadIdx.x < kHeads && int(threadIdx.x) < num_heads) {
+      arguments.scratch.numbers[first + threadIdx.x] = numbers[threadIdx.x];
+    }
+  }
+  // Whether the other splits of these heads and latents are stored.
+  __device__ __forceinline__ bool IsLast(int in_token) const {
+    __syncthreads();
+    int is_last = 0;
+    if (threadIdx.x == 0) {
+      __threadfence();
+      int32_t* ticket = arguments.scratch.tickets +
+                        int64_t(first_split) * arguments.scratch.tickets_each + in_token;
+      is_last = atomicAdd(ticket, 1) == num_splits - 1;
+    }
+    return __syncthreads_or(is_last) != 0;
+  }
+  __device__ __forceinline__ void Join() const {
+    __threadfence();
+    const int heads = num_heads < kHeads ? num_heads : kHeads;
+    for (int h = warp; h < heads; h += kWarps) {
+      JoinSplits(arguments, RowOf(h), first_split, num_splits);
+    }
+  }
+};
+
+// Values of (split, heads, latents) one after another. What is read before the scores are there was
+// there before they were begun.
+template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
+__global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kThreads, 2)
+    AttendValuesKernel(const __grid_constant__ AttendArguments arguments) {
+  SplitList list;
+  list.Make(arguments.task, arguments.scratch.capacity);
+  using Block = ValuesBlock<kTiles, kLow, kCodes, kWeighs>;
+  Block block(arguments);
+  const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
+  const int in_split = ranges * arguments.num_head_groups;
+  const int num_items = list.num_splits * in_split;
+  int item = int(blockIdx.x), at = 0;
+  if (item < num_items) {
+    block.FindRows(list, item, in_split, 0);
+    __syncthreads();
+    block.Begin(list, item, ranges, 0);
+  }
+  WaitForPrevious();
+  LetNextBegin();
+  while (item < num_items) {
+    const int next = item + int(gridDim.x);
+    block.FindWeights();
+    if (!kWeighs && next < num_items) block.FindRows(list, next, in_split, 1 - at);
+    WaitForCopies<0>();
+    __syncthreads();
+    typename Block::Values values = {};
+    block.AddChunks(values);
+    if (block.num_splits == 1) {
+      block.FinishSplit(values);
+    } else {
+      block.StorePartial(values);
+      if constexpr (kWeighs) {
+        if (arguments.joins && block.IsLast(item % in_split)) block.Join();
+      }
+    }
+    if (next >= num_items) break;
+    item = next;
+    __syncthreads();  // nobody reads what was there before
+    if constexpr (kWeighs) {
+      block.FindRows(list, item, in_split, 0);
+      __syncthreads();
+    } else {
+      at = 1 - at;
+    }
+    block.Begin(list, item, ranges, at);
+  }
+}
+
+}  // namespace hillstar::cuda
