@@ -1,8 +1,12 @@
 // How fast the linear layers of GLM-5.2 are on this GPU: weights a second for few tokens, products
 // a second for many. Matrices are used in turn so that none is found in the cache.
 //
-// Usage: linear_speed [--shared=BYTES] [tokens ...], by default 1 2 4 8 16 64 2048. BYTES: that a block
-// may have of shared memory.
+// Usage: linear_speed [--shared=BYTES] [tokens ...], by default 1 2 4 8 16 64 2048. BYTES: that a
+// block may have of shared memory.
+//
+// On an H200, GB/s of weights for 1, 2 and 4 tokens: experts up 3,452, 3,822, 4,059; down 2,926,
+// 3,380, 3,840; o_proj w4 2,623, 2,486, 1,856; head 4,313, 4,245, 4,090. Microseconds for 64
+// tokens: experts up 344, down 191, o_proj w4 122, q_b 39.
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
