@@ -31,8 +31,8 @@ __device__ __forceinline__ uint32_t MaxOfWarp(uint32_t x) {
 struct Magnitudes {
   float first, second;
 };
-__device__ Magnitudes BlockMagnitudes(const float* values, int64_t n, int64_t m,
-                                      uint32_t (*warps)[kThreads / kWarpLanes]) {
+__device__ HILLSTAR_OUT_OF_LINE Magnitudes BlockMagnitudes(
+    const float* values, int64_t n, int64_t m, uint32_t (*warps)[kThreads / kWarpLanes]) {
   uint32_t largest[2] = {0, 0};
   for (int64_t i = threadIdx.x; i < n + m; i += kThreads) {
     uint32_t& mine = largest[i < n ? 0 : 1];
@@ -67,7 +67,8 @@ __device__ uint8_t ToE4m3(float x) {
 }
 
 // StoreRowPart of values whose largest magnitude is `amax`: false, and zeros, if one is not finite.
-__device__ bool StorePart(const KvRowPart& part, const float* values, float amax, uint8_t* row) {
+__device__ HILLSTAR_OUT_OF_LINE bool StorePart(const KvRowPart& part, const float* values,
+                                               float amax, uint8_t* row) {
   const bool finite = IsFinite(amax);
   float scale = 0;
   if (part.format == PartFormat::kE4m3) {
@@ -167,15 +168,14 @@ __device__ void AppendIndexKey(const AppendIndexKeysTask& task, int64_t t, Block
 enum Role { kNorm, kLatents, kIndexKeys };
 
 // Block (t, role - first_role).
-template <int kGroups>
 __global__ void __launch_bounds__(kThreads) RowsKernel(const __grid_constant__ FinishTask task,
                                                        int first_role, int32_t* bad, int32_t code) {
   __shared__ BlockScratch s;
   __shared__ float normed[kMaxRow];
   const int role = first_role + int(blockIdx.y);
-  if (role == kNorm) return NormRow<kThreads, kGroups>(task.norm, blockIdx.x, bad, code);
-  WaitForPrevious();
+  if (role == kNorm) return NormRow<kThreads>(task.norm, blockIdx.x, bad, code);
   LetNextBegin();
+  WaitForPrevious();
   if (role == kLatents) {
     AppendLatent(task.latents, blockIdx.x, s, bad, code);
   } else {
@@ -183,12 +183,11 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(const __grid_constant__ F
   }
 }
 
-template <int kGroups>
 void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t num_tokens,
                 int first_role, int num_roles) {
   CHECK(task.latents.layout.latent + task.latents.layout.rope <= kMaxRow);
   CHECK(task.index_keys.layout.dim <= kMaxRow);
-  Launch("new rows", RowsKernel<kGroups>,
+  Launch("new rows", RowsKernel,
          {dim3(unsigned(num_tokens), unsigned(num_roles)), dim3(kThreads),
           NormSharedBytes(task.norm.n)},
          context.stream, task, first_role, context.bad.first, context.bad.code);
@@ -198,19 +197,16 @@ void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t nu
 
 void FinishProjections(const KernelContext& context, const FinishTask& task) {
   const int num_roles = task.has_index_keys ? 3 : 2;
-  constexpr int64_t kWarps = kThreads / kWarpLanes;
-  const int64_t tokens = task.norm.rows, groups = NumGroups(task.norm.n);
   CHECK(task.norm.n <= kMaxNormRow);
-  if (groups <= 4 * kWarps) return LaunchRows<4>(context, task, tokens, kNorm, num_roles);
-  LaunchRows<kMaxNormRow / kGroup / kWarps>(context, task, tokens, kNorm, num_roles);
+  LaunchRows(context, task, task.norm.rows, kNorm, num_roles);
 }
 
 void AppendLatents(const KernelContext& context, const AppendLatentsTask& task) {
-  LaunchRows<1>(context, {{}, task, false, {}}, task.step.num_tokens, kLatents, 1);
+  LaunchRows(context, {{}, task, false, {}}, task.step.num_tokens, kLatents, 1);
 }
 
 void AppendIndexKeys(const KernelContext& context, const AppendIndexKeysTask& task) {
-  LaunchRows<1>(context, {{}, {}, true, task}, task.step.num_tokens, kIndexKeys, 1);
+  LaunchRows(context, {{}, {}, true, task}, task.step.num_tokens, kIndexKeys, 1);
 }
 
 }  // namespace hillstar::cuda

@@ -18,65 +18,100 @@ constexpr size_t NormSharedBytes(int64_t n) {
   return size_t(kNumPartials + NumGroups(n) * kGroup) * sizeof(float);
 }
 
-// What joins value i of the row: see Ops::Addend.
-__device__ __forceinline__ float JoinedValue(const NormTask& task, int64_t row, int64_t i,
-                                             float x) {
+// v and what joins values i .. i + 3 of the row: see Ops::Addend. REQUIRES n % 4 == 0, i % 4 == 0.
+__device__ __forceinline__ float4 Sum4(const float4& a, const float4& b) {
+  return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
+                     __fadd_rn(a.w, b.w));
+}
+__device__ __forceinline__ float4 FourAt(const float* values, int64_t i) {
+  return *reinterpret_cast<const float4*>(values + i);
+}
+__device__ __forceinline__ float4 JoinedFour(const NormTask& task, int64_t row, int64_t i,
+                                             const float4& v) {
   const Ops::Mixture& m = task.mixture;
-  if (!m.rows) return task.added ? __fadd_rn(x, task.added[row * task.n + i]) : x;
-  const int32_t* slots = m.slots + row * m.num_ranks;
-  const float* weights = m.weights + row * m.num_ranks;
-  float sum = 0;
-#pragma unroll 8
+  if (!m.rows) return Sum4(v, FourAt(task.added, row * task.n + i));
+  float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 4
   for (int64_t rank = 0; rank < m.num_ranks; ++rank) {
-    sum = __fmaf_rn(weights[rank], m.rows[slots[rank] * task.n + i], sum);
+    const float weight = m.weights[row * m.num_ranks + rank];
+    const float4 x = FourAt(m.rows, m.slots[row * m.num_ranks + rank] * task.n + i);
+    sum.x = __fmaf_rn(weight, x.x, sum.x);
+    sum.y = __fmaf_rn(weight, x.y, sum.y);
+    sum.z = __fmaf_rn(weight, x.z, sum.z);
+    sum.w = __fmaf_rn(weight, x.w, sum.w);
   }
-  return __fadd_rn(x, m.shared ? __fadd_rn(sum, m.shared[row * task.n + i]) : sum);
+  if (m.shared) sum = Sum4(sum, FourAt(m.shared, row * task.n + i));
+  return Sum4(v, sum);
 }
 
-// Row `row` of the task by kThreads threads, at least 256, who take kGroups groups each warp at
-// most. Weights are fetched before the kernel before this one has ended, everything else after it:
-// begins with WaitForPrevious.
-template <int kThreads, int kGroups>
+// The same of one value, for rows of any length.
+__device__ __forceinline__ float JoinedValue(const NormTask& task, int64_t row, int64_t i,
+                                             float v) {
+  const Ops::Mixture& m = task.mixture;
+  if (!m.rows) return __fadd_rn(v, task.added[row * task.n + i]);
+  float sum = 0;
+#pragma unroll 1
+  for (int64_t rank = 0; rank < m.num_ranks; ++rank) {
+    const float x = m.rows[m.slots[row * m.num_ranks + rank] * task.n + i];
+    sum = __fmaf_rn(m.weights[row * m.num_ranks + rank], x, sum);
+  }
+  return __fadd_rn(v, m.shared ? __fadd_rn(sum, m.shared[row * task.n + i]) : sum);
+}
+
+// Row `row` of the task by kThreads threads, at least 256; begins with WaitForPrevious, and lets
+// the next kernel fetch its weights meanwhile. A step has many of these and each is over in a few
+// microseconds, in which its instructions are fetched for the first time: so loops are not unrolled
+// where that gains nothing else.
+template <int kThreads>
 __device__ __forceinline__ void NormRow(const NormTask& task, int64_t row, int32_t* bad,
                                         int32_t code) {
-  constexpr int kWarps = kThreads / kWarpLanes;
   float* partials = reinterpret_cast<float*>(DynamicShared());
   float* values = partials + kNumPartials;
   const int64_t n = task.n, groups = NumGroups(n);
   const int lane = threadIdx.x % kWarpLanes, warp = threadIdx.x / kWarpLanes;
-  float2 w[kGroups];
-#pragma unroll
-  for (int k = 0; k < kGroups; ++k) w[k] = PairOfGroup(task.weight, n, warp + k * kWarps);
+  const float* x = task.x + row * n;
+  LetNextBegin();
   WaitForPrevious();
   const bool joins = task.added || task.mixture.rows;
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < groups * kGroup; i += kThreads) {
-    float v = i < n ? task.x[row * n + i] : 0.0f;
-    if (joins && i < n) task.sum[row * n + i] = v = JoinedValue(task, row, i, v);
-    values[i] = v;
+  if (n % 4 == 0) {
+#pragma unroll 1
+    for (int64_t i = 4 * threadIdx.x; i < n; i += 4 * kThreads) {
+      float4 v = FourAt(x, i);
+      if (joins) {
+        v = JoinedFour(task, row, i, v);
+        *reinterpret_cast<float4*>(task.sum + row * n + i) = v;
+      }
+      *reinterpret_cast<float4*>(values + i) = v;
+    }
+  } else {
+#pragma unroll 1
+    for (int64_t i = threadIdx.x; i < n; i += kThreads) {
+      float v = x[i];
+      if (joins) task.sum[row * n + i] = v = JoinedValue(task, row, i, v);
+      values[i] = v;
+    }
   }
   __syncthreads();
   if (threadIdx.x < kNumPartials) {
     float partial = 0;
-#pragma unroll 8
+#pragma unroll 4
     for (int64_t i = threadIdx.x; i < n; i += kNumPartials) {
       partial = __fmaf_rn(values[i], values[i], partial);
     }
     partials[threadIdx.x] = partial;
   }
   __syncthreads();
-  LetNextBegin();
   const float mean = __fdiv_rn(FoldByWarp(partials), float(n));
   const bool finite = IsFinite(mean);
   if (!finite && threadIdx.x == 0) NoteBad(bad, code, row);
   const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, task.eps)));
-#pragma unroll
-  for (int k = 0; k < kGroups; ++k) {
-    const int64_t g = warp + k * kWarps, i = g * kGroup + 2 * lane;
-    if (g >= groups) continue;
+#pragma unroll 1
+  for (int64_t g = warp; g < groups; g += kThreads / kWarpLanes) {
+    const int64_t i = g * kGroup + 2 * lane;
+    const float2 w = PairOfGroup(task.weight, n, g);
     float2 v = reinterpret_cast<const float2*>(values + g * kGroup)[lane];
-    v.x = __fmul_rn(__fmul_rn(v.x, inverse), w[k].x);
-    v.y = __fmul_rn(__fmul_rn(v.y, inverse), w[k].y);
+    v.x = __fmul_rn(__fmul_rn(v.x, inverse), w.x);
+    v.y = __fmul_rn(__fmul_rn(v.y, inverse), w.y);
     if (task.y && i < n) task.y[row * n + i] = v.x;
     if (task.y && i + 1 < n) task.y[row * n + i + 1] = v.y;
     if (!task.planes.hi) continue;

@@ -2,7 +2,6 @@
 // and head.
 #include <cmath>
 
-#include "core/check.h"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_kernels.h"
 #include "ops/rope/rope_cuda.cuh"
@@ -12,35 +11,27 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// Values of a row that a lane holds at most: rows of up to 512.
-constexpr int kMaxEach = 16;
-
 // QuantiseRow by a warp: value(i) of i < n, planes padded with zeros. False, and zeros, if a value
-// is not finite. REQUIRES n <= 32 * kEach.
-template <int kEach, typename ValueFn>
+// is not finite. Values are asked for twice, which a cache bears and registers would not.
+template <typename ValueFn>
 __device__ __forceinline__ bool QuantiseRowByWarp(const ValueFn& value, int64_t n, int64_t padded,
                                                   int8_t* hi, int8_t* lo, float* scale) {
   const int lane = threadIdx.x % kWarpLanes;
-  float v[kEach];
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) {
-    const int64_t i = lane + k * kWarpLanes;
-    v[k] = i < n ? value(i) : 0.0f;
+  uint32_t largest = 0;  // magnitudes order as their bits do
+#pragma unroll 4
+  for (int64_t i = lane; i < n; i += kWarpLanes) {
+    largest = max(largest, __float_as_uint(Magnitude(value(i))));
   }
-  float amax = 0;
-  bool finite = true;
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) {
-    finite = finite && IsFinite(v[k]);
-    amax = Magnitude(v[k]) > amax ? Magnitude(v[k]) : amax;
+#pragma unroll 1
+  for (int bits = kWarpLanes / 2; bits > 0; bits /= 2) {
+    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, bits));
   }
-  finite = __all_sync(kAllLanes, finite);
-  const RowScale s = finite ? ScaleOf(WarpMax(amax)) : RowScale{0.0f, 0.0f};
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) {
-    const int64_t i = lane + k * kWarpLanes;
-    if (i >= padded) continue;
-    const PlanePair p = finite ? ToPlanes(v[k], s.inverse) : PlanePair{0, 0};
+  const float amax = __uint_as_float(largest);
+  const bool finite = IsFinite(amax);
+  const RowScale s = finite ? ScaleOf(amax) : RowScale{0.0f, 0.0f};
+#pragma unroll 2
+  for (int64_t i = lane; i < padded; i += kWarpLanes) {
+    const PlanePair p = i < n && finite ? ToPlanes(value(i), s.inverse) : PlanePair{0, 0};
     hi[i] = p.hi;
     lo[i] = p.lo;
   }
@@ -69,14 +60,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t half = task.step.half_rope;
   const float* cos = task.step.rope_rows + task.step.positions[t] * 2 * half;
   float scales[2];
-  bool finite = QuantiseRowByWarp<kMaxEach>([&](int64_t i) { return latents[i]; }, shape.latent,
-                                            layout.padded_latent(), hi, lo, &scales[0]);
+  bool finite = QuantiseRowByWarp([&](int64_t i) { return latents[i]; }, shape.latent,
+                                  layout.padded_latent(), hi, lo, &scales[0]);
   hi += layout.padded_latent();
   lo += layout.padded_latent();
-  finite =
-      QuantiseRowByWarp<kMaxEach>([&](int64_t i) { return Rotated(in, cos, cos + half, half, i); },
-                                  shape.rope, layout.padded_rope(), hi, lo, &scales[1]) &&
-      finite;
+  finite = QuantiseRowByWarp([&](int64_t i) { return Rotated(in, cos, cos + half, half, i); },
+                             shape.rope, layout.padded_rope(), hi, lo, &scales[1]) &&
+           finite;
   if (threadIdx.x % kWarpLanes != 0) return;
   task.out.latent_scale[r] = __fmul_rn(__fmul_rn(scales[0], 0x1p-8f), softmax_scale);
   task.out.rope_scale[r] = __fmul_rn(__fmul_rn(scales[1], 0x1p-8f), softmax_scale);
@@ -100,9 +90,8 @@ __global__ void __launch_bounds__(kThreads)
   };
   float scale;
   const RowPlanes& planes = task.out.planes;
-  const bool finite =
-      QuantiseRowByWarp<kMaxEach>(value, dim, planes.stride, planes.hi + r * planes.stride,
-                                  planes.lo + r * planes.stride, &scale);
+  const bool finite = QuantiseRowByWarp(value, dim, planes.stride, planes.hi + r * planes.stride,
+                                        planes.lo + r * planes.stride, &scale);
   if (threadIdx.x % kWarpLanes != 0) return;
   const float weight = __fmul_rn(task.weights[r], head_scale);
   task.out.scale[r] = __fmul_rn(__fmul_rn(scale, 0x1p-8f), dim_scale);
@@ -115,7 +104,6 @@ dim3 GridOfWarps(int64_t warps) { return dim3(unsigned(CeilDiv(warps * kWarpLane
 }  // namespace
 
 void MakeQueries(const KernelContext& context, const QueriesTask& task) {
-  CHECK(task.shape.latent <= kMaxEach * kWarpLanes && task.shape.rope <= kMaxEach * kWarpLanes);
   const float softmax_scale = 1.0f / std::sqrt(float(task.shape.nope + task.shape.rope));
   Launch("queries", QueriesKernel,
          {GridOfWarps(task.step.num_tokens * task.shape.num_heads), dim3(kThreads)}, context.stream,
@@ -123,7 +111,6 @@ void MakeQueries(const KernelContext& context, const QueriesTask& task) {
 }
 
 void MakeIndexQueries(const KernelContext& context, const IndexQueriesTask& task) {
-  CHECK(task.shape.nope + task.shape.rope <= kMaxEach * kWarpLanes);
   const float dim_scale = 1.0f / std::sqrt(float(task.shape.nope + task.shape.rope));
   const float head_scale = 1.0f / std::sqrt(float(task.shape.num_heads));
   Launch("index queries", IndexQueriesKernel,

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSli
 #pragma unroll
   for (int t = 0; t < kTokens; ++t) x[t] = s.x + min(first_token + t, s.num_tokens - 1) * s.cols;
   float sum[kRows][kTokens] = {};
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   for (int64_t i = threadIdx.x; i < s.cols; i += kNumPartials) {
     float a[kTokens];
 #pragma unroll
@@ -76,7 +76,7 @@ struct RouteTask {
 // four with -infinity.
 __device__ __forceinline__ int RankOf(const float* scores, int num_experts, int e, float mine) {
   int rank = 0;
-#pragma unroll 4
+#pragma unroll 2
   for (int first = 0; first < num_experts; first += 4) {
     const float4 four = *reinterpret_cast<const float4*>(scores + first);
     const float others[4] = {four.x, four.y, four.z, four.w};
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(kChooseThreads)
   if (int(threadIdx.x) < padded - num_experts) {
     scores[num_experts + threadIdx.x] = __int_as_float(int(0xff800000u));
   }
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t t = blockIdx.x;
   const float* logits = c.logits + t * num_experts;
   bool finite = true;
