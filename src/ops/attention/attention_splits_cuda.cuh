@@ -492,19 +492,39 @@ struct ValuesBlock {
     return key * kRowPitch + key / 16 * kRowGap;
   }
 
-  // Where the rows of an item lie. The block has room for two items', this one and the next.
-  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
-                                           int at) const {
+  // Where the rows of an item lie, in steps of one load each. The block has room for two items',
+  // this one and the next.
+  struct RowFinder {
+    const PageId* ids = nullptr;
+    int position = -1;  // none
+    PageId page = 0;
+  };
+  __device__ __forceinline__ RowFinder FindPosition(const SplitList& list, int item,
+                                                    int in_split) const {
     const int of_split = item / in_split, of_token = list.TokenOf(of_split);
     const TokenKeys keys = list.KeysOfToken(of_token);
     const int key = (of_split - list.Begin(of_token)) * kSplit + int(threadIdx.x);
-    if (threadIdx.x >= kSplit || key >= keys.num) return;
-    const PageId* ids = task.pages.ids[of_token];
-    const int position =
+    RowFinder finder;
+    if (threadIdx.x >= kSplit || key >= keys.num) return finder;
+    finder.ids = task.pages.ids[of_token];
+    finder.position =
         keys.is_dense ? key : task.selection.lists[of_token * task.selection.max_keys + key];
+    return finder;
+  }
+  __device__ __forceinline__ void FindPage(RowFinder* finder) const {
+    if (finder->position >= 0) finder->page = finder->ids[finder->position / int(kPageTokens)];
+  }
+  __device__ __forceinline__ void FindRow(const RowFinder& finder, int at) const {
+    if (finder.position < 0) return;
     places[at * kSplit + int(threadIdx.x)] =
-        task.pages.memory[ids[position / int(kPageTokens)]] + task.pages.offset +
-        position % int(kPageTokens) * arguments.layout.global_row_bytes;
+        task.pages.memory[finder.page] + task.pages.offset +
+        finder.position % int(kPageTokens) * arguments.layout.global_row_bytes;
+  }
+  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
+                                           int at) const {
+    RowFinder finder = FindPosition(list, item, in_split);
+    FindPage(&finder);
+    FindRow(finder, at);
   }
   // Takes up an item whose rows are found and begins to fetch them.
   __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges,
@@ -789,11 +809,14 @@ __global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kT
   while (item < num_items) {
     const int next = item + int(gridDim.x);
     block.FindWeights();
-    if (!kWeighs && next < num_items) block.FindRows(list, next, in_split, 1 - at);
+    typename Block::RowFinder finder;
+    if (!kWeighs && next < num_items) finder = block.FindPosition(list, next, in_split);
     WaitForCopies<0>();
     __syncthreads();
+    if constexpr (!kWeighs) block.FindPage(&finder);
     typename Block::Values values = {};
     block.AddChunks(values);
+    if constexpr (!kWeighs) block.FindRow(finder, 1 - at);
     if (block.num_splits == 1) {
       block.FinishSplit(values);
     } else {
