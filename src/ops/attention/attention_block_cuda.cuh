@@ -223,21 +223,21 @@ struct AttendBlock {
   // Fetches the rows of a chunk of n keys; done when this thread's copies are.
   __device__ __forceinline__ void LoadChunk(int chunk, int n) {
     const int pieces = layout.global_row_bytes / 16;
-    const uint8_t* const* from = places + chunk % 2 * kChunk + warp;
+    const uint8_t* const* from = places + chunk % 2 * kChunk;
 #pragma unroll 1
     for (int i = lane; i < pieces; i += kWarpLanes) {
 #pragma unroll
       for (int k = 0; k < kChunk; k += kAttendWarps) {
-        const int key = warp + k;
-        if (key >= n) break;
+        // Behind the last key's row come copies of it, which is cheaper than a branch.
+        const int key = warp + k, of = key < n ? key : n - 1;
         if constexpr (kCodes) {
           if (layout.stages_codes) {
-            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from[k] + 16 * i);
-          } else {
-            ExpandPiece(from[k], 16 * i, row(chunk, key));
+            CopyAsync16(codes + key * layout.global_row_bytes + 16 * i, from[of] + 16 * i);
+          } else if (key < n) {
+            ExpandPiece(from[key], 16 * i, row(chunk, key));
           }
         } else {
-          CopyAsync16(row(chunk, key) + 16 * i, from[k] + 16 * i);
+          CopyAsync16(row(chunk, key) + 16 * i, from[of] + 16 * i);
         }
       }
     }

@@ -279,14 +279,15 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
     if (fits || score_tiles == 1) break;
   }
   int64_t groups = CeilDiv(heads, score_tiles * kTileHeads);
-  const int64_t shares =
-      std::min(splits * kSplitChunks, std::max<int64_t>(2 * processors / groups, 1));
+  const int64_t at_once = std::max<int64_t>(2 * processors / groups, 1);  // two blocks each
+  const int64_t shares = std::min(splits * kSplitChunks, at_once);
+  arguments.weighs = many && splits >= 2 * shares;
   arguments.num_head_groups = int(groups);
   Launch("scores of attention",
          score_tiles == 1 ? ScoresKernelFor<1>(task.layout.format)
                           : ScoresKernelFor<2>(task.layout.format),
          {dim3(unsigned(shares * groups)), block, size_t(shared)}, context.stream, arguments);
-  if (many) {
+  if (many && !arguments.weighs) {
     const int64_t blocks = CeilDiv(splits * heads, kAttendWarps);
     Launch("weights of attention", AttendWeightsKernel,
            {dim3(unsigned(std::min(blocks, 8 * processors))), block}, context.stream, arguments);
@@ -331,13 +332,12 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   // Fewer heads a block where blocks are few.
   const bool few = tokens * CeilDiv(heads, kTileHeads) <= context.num_multiprocessors;
   const AttendShape shape = ShapeFor(context, task.layout, heads > kTileHeads && !few ? 2 : 1);
-  AttendArguments arguments{task,
-                            AttendLayoutOf(task.layout, shape.fetches_ahead),
-                            {},
-                            int(CeilDiv(heads, shape.tiles * kTileHeads)),
-                            false,
-                            context.bad.first,
-                            context.bad.code};
+  AttendArguments arguments{};
+  arguments.task = task;
+  arguments.layout = AttendLayoutOf(task.layout, shape.fetches_ahead);
+  arguments.num_head_groups = int(CeilDiv(heads, shape.tiles * kTileHeads));
+  arguments.bad = context.bad.first;
+  arguments.code = context.bad.code;
   if (tokens <= kMaxSplitTokens && tokens * max_groups < context.num_multiprocessors) {
     const int64_t capacity =
         std::min(ScratchCapacity(tokens, max_keys, heads, task.layout),

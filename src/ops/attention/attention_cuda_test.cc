@@ -290,6 +290,24 @@ TEST(AttentionCuda, LongContexts) {
   ExpectSameAsReference(shape);
 }
 
+// Many splits of many heads for few multiprocessors: more heads a block, and weights found on their
+// own or by those who find scores.
+TEST(AttentionCuda, MuchToDo) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    for (int64_t heads : {20, 64, 70}) {
+      for (int num_multiprocessors : {6, 9}) {
+        SCOPED_TRACE(fmt::format("format {}, {} heads, {} multiprocessors", int(format), heads,
+                                 num_multiprocessors));
+        TestShape shape{{192, 64, format}, heads, {{2600, true}, {700, false}}};
+        if (heads == 70) shape.tokens = {{4500, true}};
+        shape.num_multiprocessors = num_multiprocessors;
+        ExpectSameAsReference(shape);
+      }
+    }
+  }
+}
+
 TEST(AttentionCuda, KindsOfValues) {
   HILLSTAR_NEEDS_GPU();
   for (KvFormat format : kFormats) {

@@ -32,7 +32,8 @@ struct AttendArguments {
   AttendLayout layout;
   SplitScratch scratch;
   int num_head_groups;
-  bool joins;  // whoever ends last merges
+  bool weighs;  // whoever finds scores finds weights: a block has whole splits
+  bool joins;   // whoever ends last merges
   int32_t* bad;
   int32_t code;
 };
@@ -95,70 +96,6 @@ struct SplitList {
     return {n < 0 ? -1 - n : n, n < 0};
   }
 };
-
-// Scores of chunks with a group of heads, each block those of some chunks in a row. Nobody waits
-// for a ticket when this begins, so it sets them to 0.
-template <int kTiles, bool kLow, bool kCodes>
-__global__ void __launch_bounds__(kAttendThreads, 2)
-    AttendScoresKernel(const __grid_constant__ AttendArguments arguments) {
-  WaitForPrevious();
-  LetNextBegin();
-  const AttendTask& task = arguments.task;
-  const SplitScratch& scratch = arguments.scratch;
-  SplitList list;
-  list.Make(task, scratch.capacity);
-  for (int i = int(blockIdx.x) * kAttendThreads + int(threadIdx.x);
-       i < list.num_splits * scratch.tickets_each; i += int(gridDim.x) * kAttendThreads) {
-    scratch.tickets[i] = 0;
-  }
-  using Block = AttendBlock<kTiles, kLow, kCodes>;
-  Block block(task, arguments.layout);
-  const int groups = arguments.num_head_groups;
-  const int first_head = int(blockIdx.x) % groups * Block::kHeads;
-  const int num_heads = int(task.num_heads) - first_head;
-  const unsigned chunks = unsigned(list.num_splits) * kSplitChunks;
-  const unsigned share = blockIdx.x / unsigned(groups), shares = gridDim.x / unsigned(groups);
-  const int end = int(chunks * (share + 1) / shares);
-  const auto find_rows = [&](int chunk) {
-    if (threadIdx.x >= kChunk) return;
-    typename Block::RowFinder finder;
-    block.FindPosition(chunk, &finder);
-    block.FindPage(&finder);
-    block.FindRow(chunk, finder);
-  };
-  int before = -1;
-  for (int c = int(chunks * share / shares); c < end; ++c) {
-    const int split = c / kSplitChunks, token = list.TokenOf(split);
-    const int chunk = c - list.Begin(token) * kSplitChunks;  // of the token
-    const TokenKeys keys = list.KeysOfToken(token);
-    const int left = keys.num - chunk * kChunk;
-    if (left <= 0) continue;
-    const int n = left < kChunk ? left : kChunk;
-    __syncthreads();  // nobody reads what was there before
-    if (token != before) {
-      block.LoadQueries(token, keys, first_head);
-      find_rows(chunk);
-      __syncthreads();
-    }
-    before = token;
-    block.LoadChunk(chunk, n);
-    if (c + 1 < end) find_rows(chunk + 1);  // of this token, while the rows are on their way
-    WaitForCopies<0>();
-    __syncthreads();
-    if (kCodes && arguments.layout.stages_codes) {
-      block.ExpandChunk(chunk, n);
-      __syncthreads();
-    }
-    const int64_t row = int64_t(split) * task.num_heads + first_head;
-    const int first_key = c % kSplitChunks * kChunk;
-    block.Scores(chunk, n, scratch.scores + row * kSplit + first_key, kSplit, num_heads);
-    if (first_head == 0 && int(threadIdx.x) < n) {
-      const uint8_t* scale = block.row(chunk, int(threadIdx.x)) + arguments.layout.scale_at;
-      scratch.key_scales[int64_t(split) * kSplit + first_key + int(threadIdx.x)] =
-          *reinterpret_cast<const float*>(scale);
-    }
-  }
-}
 
 // A head's weights of a split: each half of a warp has two of the four chunks, its lane j keys j,
 // 16
@@ -276,6 +213,88 @@ __device__ __forceinline__ void StoreWeights(const HeadWeights& head, uint8_t* w
   }
 }
 
+// A head's weights of n keys in its scores' place. `row`: of the split and head.
+__device__ __forceinline__ void WeighInPlace(const SplitScratch& scratch, int split, int64_t row,
+                                             int n) {
+  float* scores = scratch.scores + row * kSplit;
+  const HeadWeights head = WeighHead(scores, scratch.key_scales + int64_t(split) * kSplit, n);
+  __syncwarp();  // all have read
+  auto* weights = reinterpret_cast<uint8_t*>(scores);
+  StoreWeights(head, weights, reinterpret_cast<ChunkFactors*>(weights + kWeightBytes));
+  if (threadIdx.x % kWarpLanes == 0) scratch.numbers[row] = make_float2(head.largest, head.sum);
+}
+
+// Scores of chunks with a group of heads, each block those of some chunks in a row. Nobody waits
+// for a ticket when this begins, so it sets them to 0.
+template <int kTiles, bool kLow, bool kCodes>
+__global__ void __launch_bounds__(kAttendThreads, 2)
+    AttendScoresKernel(const __grid_constant__ AttendArguments arguments) {
+  WaitForPrevious();
+  LetNextBegin();
+  const AttendTask& task = arguments.task;
+  const SplitScratch& scratch = arguments.scratch;
+  SplitList list;
+  list.Make(task, scratch.capacity);
+  for (int i = int(blockIdx.x) * kAttendThreads + int(threadIdx.x);
+       i < list.num_splits * scratch.tickets_each; i += int(gridDim.x) * kAttendThreads) {
+    scratch.tickets[i] = 0;
+  }
+  using Block = AttendBlock<kTiles, kLow, kCodes>;
+  Block block(task, arguments.layout);
+  const int groups = arguments.num_head_groups;
+  const int first_head = int(blockIdx.x) % groups * Block::kHeads;
+  const int num_heads = int(task.num_heads) - first_head;
+  const unsigned unit = arguments.weighs ? kSplitChunks : 1;
+  const unsigned units = unsigned(list.num_splits) * kSplitChunks / unit;
+  const unsigned share = blockIdx.x / unsigned(groups), shares = gridDim.x / unsigned(groups);
+  const int end = int(units * (share + 1) / shares * unit);
+  const auto find_rows = [&](int chunk) {
+    if (threadIdx.x >= kChunk) return;
+    typename Block::RowFinder finder;
+    block.FindPosition(chunk, &finder);
+    block.FindPage(&finder);
+    block.FindRow(chunk, finder);
+  };
+  int before = -1;
+  for (int c = int(units * share / shares * unit); c < end; ++c) {
+    const int split = c / kSplitChunks, token = list.TokenOf(split);
+    const int chunk = c - list.Begin(token) * kSplitChunks;  // of the token
+    const TokenKeys keys = list.KeysOfToken(token);
+    const int left = keys.num - chunk * kChunk;
+    if (left <= 0) continue;
+    const int n = left < kChunk ? left : kChunk;
+    __syncthreads();  // nobody reads what was there before
+    if (token != before) {
+      block.LoadQueries(token, keys, first_head);
+      find_rows(chunk);
+      __syncthreads();
+    }
+    before = token;
+    block.LoadChunk(chunk, n);
+    if (c + 1 < end) find_rows(chunk + 1);  // of this token, while the rows are on their way
+    WaitForCopies<0>();
+    __syncthreads();
+    if (kCodes && arguments.layout.stages_codes) {
+      block.ExpandChunk(chunk, n);
+      __syncthreads();
+    }
+    const int64_t row = int64_t(split) * task.num_heads + first_head;
+    const int first_key = c % kSplitChunks * kChunk;
+    block.Scores(chunk, n, scratch.scores + row * kSplit + first_key, kSplit, num_heads);
+    // Every block stores the same: those that weigh read their own.
+    if ((first_head == 0 || arguments.weighs) && int(threadIdx.x) < n) {
+      const uint8_t* scale = block.row(chunk, int(threadIdx.x)) + arguments.layout.scale_at;
+      scratch.key_scales[int64_t(split) * kSplit + first_key + int(threadIdx.x)] =
+          *reinterpret_cast<const float*>(scale);
+    }
+    if (!arguments.weighs || (left > kChunk && first_key + kChunk < kSplit)) continue;
+    __syncthreads();
+    for (int h = block.warp; h < Block::kHeads && h < num_heads; h += kAttendWarps) {
+      WeighInPlace(scratch, split, row + h, first_key + n);
+    }
+  }
+}
+
 // The weights of all splits in their scores' place, each warp one head's.
 __global__ void __launch_bounds__(kAttendThreads)
     AttendWeightsKernel(const __grid_constant__ AttendArguments arguments) {
@@ -291,15 +310,7 @@ __global__ void __launch_bounds__(kAttendThreads)
        item += gridDim.x * kAttendWarps) {
     const int split = int(item / num_heads), token = list.TokenOf(split);
     const int left = list.KeysOfToken(token).num - (split - list.Begin(token)) * kSplit;
-    float* scores = scratch.scores + int64_t(item) * kSplit;
-    const HeadWeights head = WeighHead(scores, scratch.key_scales + int64_t(split) * kSplit,
-                                       left < kSplit ? left : kSplit);
-    __syncwarp();  // all have read
-    auto* weights = reinterpret_cast<uint8_t*>(scores);
-    StoreWeights(head, weights, reinterpret_cast<ChunkFactors*>(weights + kWeightBytes));
-    if (threadIdx.x % kWarpLanes == 0) {
-      scratch.numbers[item] = make_float2(head.largest, head.sum);
-    }
+    WeighInPlace(scratch, split, item, left < kSplit ? left : kSplit);
   }
 }
 
@@ -481,19 +492,39 @@ struct ValuesBlock {
     return key * kRowPitch + key / 16 * kRowGap;
   }
 
-  // Where the rows of an item lie. The block has room for two items', this one and the next.
-  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
-                                           int at) const {
+  // Where the rows of an item lie, in steps of one load each. The block has room for two items',
+  // this one and the next.
+  struct RowFinder {
+    const PageId* ids = nullptr;
+    int position = -1;  // none
+    PageId page = 0;
+  };
+  __device__ __forceinline__ RowFinder FindPosition(const SplitList& list, int item,
+                                                    int in_split) const {
     const int of_split = item / in_split, of_token = list.TokenOf(of_split);
     const TokenKeys keys = list.KeysOfToken(of_token);
     const int key = (of_split - list.Begin(of_token)) * kSplit + int(threadIdx.x);
-    if (threadIdx.x >= kSplit || key >= keys.num) return;
-    const PageId* ids = task.pages.ids[of_token];
-    const int position =
+    RowFinder finder;
+    if (threadIdx.x >= kSplit || key >= keys.num) return finder;
+    finder.ids = task.pages.ids[of_token];
+    finder.position =
         keys.is_dense ? key : task.selection.lists[of_token * task.selection.max_keys + key];
+    return finder;
+  }
+  __device__ __forceinline__ void FindPage(RowFinder* finder) const {
+    if (finder->position >= 0) finder->page = finder->ids[finder->position / int(kPageTokens)];
+  }
+  __device__ __forceinline__ void FindRow(const RowFinder& finder, int at) const {
+    if (finder.position < 0) return;
     places[at * kSplit + int(threadIdx.x)] =
-        task.pages.memory[ids[position / int(kPageTokens)]] + task.pages.offset +
-        position % int(kPageTokens) * arguments.layout.global_row_bytes;
+        task.pages.memory[finder.page] + task.pages.offset +
+        finder.position % int(kPageTokens) * arguments.layout.global_row_bytes;
+  }
+  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
+                                           int at) const {
+    RowFinder finder = FindPosition(list, item, in_split);
+    FindPage(&finder);
+    FindRow(finder, at);
   }
   // Takes up an item whose rows are found and begins to fetch them.
   __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges,
@@ -778,11 +809,14 @@ __global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kT
   while (item < num_items) {
     const int next = item + int(gridDim.x);
     block.FindWeights();
-    if (!kWeighs && next < num_items) block.FindRows(list, next, in_split, 1 - at);
+    typename Block::RowFinder finder;
+    if (!kWeighs && next < num_items) finder = block.FindPosition(list, next, in_split);
     WaitForCopies<0>();
     __syncthreads();
+    if constexpr (!kWeighs) block.FindPage(&finder);
     typename Block::Values values = {};
     block.AddChunks(values);
+    if constexpr (!kWeighs) block.FindRow(finder, 1 - at);
     if (block.num_splits == 1) {
       block.FinishSplit(values);
     } else {
