@@ -69,6 +69,7 @@ synth() {
 measure() {
   local model
   [ -x "$build/bench/linear_speed" ] && "$build/bench/linear_speed" | tee -a "$table"
+  [ -x "$build/bench/attend_speed" ] && "$build/bench/attend_speed" | tee -a "$table"
   model=$(synth 5)
   for arguments in "--context 4096 --prompt-tokens 512,2048 --context-tokens 0,2048 --decode-tokens 64 --prefill-chunk 2048"; do
     "$hillstar" bench -m "$model" --device cuda --repeat 3 $arguments 2>&1 | tee -a "$table"

@@ -19,7 +19,7 @@ constexpr int64_t kMaxScratchBytes = int64_t{208} << 20;
 int64_t TicketsEach(int64_t num_heads, const KvRowLayout& layout) {
   return CeilDiv(num_heads, kTileHeads) * CeilDiv(layout.padded_latent(), kValueLatents);
 }
-// Of a split, in whole lines of 16 bytes as long as there is an even number of them.
+// Of a split.
 int64_t ScratchBytes(int64_t num_heads, const KvRowLayout& layout) {
   const int64_t words =
       num_heads * (layout.padded_latent() + kSplit + 2) + kSplit + TicketsEach(num_heads, layout);
@@ -209,7 +209,7 @@ AttendShape ShapeFor(const KernelContext& context, const KvRowLayout& layout, in
                   std::to_string(context.shared_bytes) + " bytes");
 }
 
-// Kernels for a format: FOR<low, codes>.
+// The kernels for a format.
 using AttendKernel = void (*)(AttendArguments);
 template <int kTiles>
 AttendKernel TokensKernelFor(KvFormat format) {
