@@ -144,10 +144,7 @@ class Bench {
     const bool is_q8 = format == KvFormat::kQ8;
     const double products = 2.0 * ((is_q8 ? 2 : 3) * 2 * kLatent + 3 * kRope) * kHeads;
     const double read = c.prompt ? double(bytes) : keys * double(layout.row_bytes());
-    fmt::print("{:<6}{:>7}{:>10}{:>8.0f}{:>10.1f}{:>9.0f}{:>8.0f}\n",
-               is_q8                      ? "q8"
-               : format == KvFormat::kQ15 ? "q15"
-                                          : "fp8",
+    fmt::print("{:<6}{:>7}{:>10}{:>8.0f}{:>10.1f}{:>9.0f}{:>8.0f}\n", KvFormatName(format),
                c.tokens, c.positions, keys / double(c.tokens), seconds * 1e6, read / seconds * 1e-9,
                products * keys / seconds * 1e-12);
     std::fflush(stdout);

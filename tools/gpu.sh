@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Checks and measures the CUDA backend on a GPU, in one run, and prints a short table last.
+# Checks and measures the CUDA backend on a GPU, in one run, and prints a short table last. docs/gpu.md
+# has figures that it gave.
 #
-#   tools/gpu.sh [--build FOLDER] [--models FOLDER] [--only check|measure|sanitize]
+#   tools/gpu.sh [--build FOLDER] [--models FOLDER] [--only check|measure|kernels|sanitize]
 #
 # --build: a build with nvcc; without it one is made in build-gpu. --models: where the synthetic models
-# lie, or are made (25 to 47 GB each): 5 and 9 layers of GLM-5.2's geometry, weights in w4.
+# lie, or are made (22 and 43 GB): 5 and 9 layers of GLM-5.2's geometry, weights in w4.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ while [ $# -gt 0 ]; do
     --build) build=$2; shift 2 ;;
     --models) models=$2; shift 2 ;;
     --only) only=$2; shift 2 ;;
-    *) sed -n '2,8p' "$0"; exit 2 ;;
+    *) sed -n '2,9p' "$0"; exit 2 ;;
   esac
 done
 if [ -z "$build" ]; then
@@ -42,13 +43,18 @@ check() {
   done
 }
 
+# Longer tests are cut off, and say so.
 sanitize() {
-  local tool test
+  local tool test status
   for tool in memcheck racecheck; do
     for test in "$build"/src/ops/*_cuda_test_gpu; do
-      if compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" --gtest_brief=1 \
-        > "$test.$tool.log" 2>&1; then
-        note "$tool $(basename "$test"): $(tail -n 1 "$test.$tool.log")"
+      timeout 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" --gtest_brief=1 \
+        > "$test.$tool.log" 2>&1
+      status=$?
+      if [ "$status" -eq 0 ]; then
+        note "$tool $(basename "$test"): $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$test.$tool.log" | tail -n 1)"
+      elif [ "$status" -eq 124 ]; then
+        note "$tool $(basename "$test"): cut off after 60 s"
       else
         note "$tool $(basename "$test"): FAILED"
         tail -n 15 "$test.$tool.log"
@@ -66,20 +72,32 @@ synth() {
   echo "$folder"
 }
 
+kernels() {
+  "$build/bench/linear_speed" | tee -a "$table"
+  "$build/bench/attend_speed" | tee -a "$table"
+}
+
+# bench MODEL ARGUMENTS...
+bench() {
+  note "bench ${*:2}"
+  "$hillstar" bench -m "$1" --device cuda --repeat 3 "${@:2}" 2>&1 | tee -a "$table"
+}
+
 measure() {
-  local model
-  [ -x "$build/bench/linear_speed" ] && "$build/bench/linear_speed" | tee -a "$table"
-  [ -x "$build/bench/attend_speed" ] && "$build/bench/attend_speed" | tee -a "$table"
-  model=$(synth 5)
-  for arguments in "--context 4096 --prompt-tokens 512,2048 --context-tokens 0,2048 --decode-tokens 64 --prefill-chunk 2048"; do
-    "$hillstar" bench -m "$model" --device cuda --repeat 3 $arguments 2>&1 | tee -a "$table"
-  done
-  "$hillstar" bench -m "$model" --device cuda --context 1024 --batch 1,8,64 --decode-tokens 16 2>&1 | tee -a "$table"
+  local five nine
+  five=$(synth 5)
+  bench "$five" --context 8192 --prompt-tokens 2048 --context-tokens 6000,0 --prefill-chunk 2048
+  bench "$five" --context 1024 --batch 1,8,64 --decode-tokens 16
+  bench "$five" --kv-format q8 --synthetic-context 262144
+  bench "$five" --kv-format q8 --attention dense --synthetic-context 262144
+  nine=$(synth 9)
+  bench "$nine" --context 2048 --prompt-tokens 2048 --context-tokens 0 --prefill-chunk 2048
 }
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$table"
 wants check && check
 wants sanitize && sanitize
+wants kernels && kernels
 wants measure && measure
 echo "--- summary"
 cat "$table"

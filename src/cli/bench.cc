@@ -51,9 +51,8 @@ BenchRow MeasureDecode(Engine& engine, Sequence& sequence, std::span<const int32
     Sequence* const sequences[] = {&sequence};
     int64_t decoded = 0;
     const Stopwatch watch;
-    engine.DecodeGreedily(sequences, {&next, 1}, [&](std::span<const int32_t>) {
-      return ++decoded < plan.decode_tokens;
-    });
+    engine.DecodeGreedily(sequences, {&next, 1},
+                          [&](std::span<const int32_t>) { return ++decoded < plan.decode_tokens; });
     rates.push_back(double(plan.decode_tokens) / watch.seconds());
   }
   if (plan.beside_decode) beside.push_back(plan.beside_decode());

@@ -116,8 +116,8 @@ BatchSpeed MeasureBatch(Engine& engine, int64_t num_sequences, int64_t num_token
   for (int64_t i = 0; i < num_sequences; ++i) {
     owners.push_back(engine.NewSequence());
     sequences.push_back(owners.back().get());
-    next.push_back(Argmax(
-        owners.back()->Append(PromptOf(engine, i, kBatchPromptTokens), LogitsMode::kLast)));
+    next.push_back(
+        Argmax(owners.back()->Append(PromptOf(engine, i, kBatchPromptTokens), LogitsMode::kLast)));
   }
   std::vector<double> rates;
   for (int64_t r = 0; r < repeat; ++r) {
