@@ -72,12 +72,17 @@ struct RouteTask {
   ExpertGroups groups;  // of a step of one token, or empty
 };
 
-// How many experts come before expert e, whose score is `mine`; scores are padded to a multiple of
-// four with -infinity.
+// Scores are read four at once, in turns of two: experts are padded to so many with -infinity.
+constexpr int kScoresPadded = 8;
+__host__ __device__ constexpr int PaddedScores(int num_experts) {
+  return (num_experts + kScoresPadded - 1) / kScoresPadded * kScoresPadded;
+}
+
+// How many experts come before expert e, whose score is `mine`.
 __device__ __forceinline__ int RankOf(const float* scores, int num_experts, int e, float mine) {
   int rank = 0;
 #pragma unroll 2
-  for (int first = 0; first < num_experts; first += 4) {
+  for (int first = 0; first < PaddedScores(num_experts); first += 4) {
     const float4 four = *reinterpret_cast<const float4*>(scores + first);
     const float others[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -94,7 +99,7 @@ __global__ void __launch_bounds__(kChooseThreads)
   const RouterChoice& c = task.choice;
   const int num_experts = int(c.num_experts), num_chosen = int(c.num_chosen);
   float* scores = reinterpret_cast<float*>(DynamicShared());
-  const int padded = (num_experts + 3) / 4 * 4;
+  const int padded = PaddedScores(num_experts);
   float* weights = scores + padded;
   int32_t* experts = reinterpret_cast<int32_t*>(weights + num_chosen);
   if (int(threadIdx.x) < padded - num_experts) {
@@ -190,9 +195,8 @@ void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
 namespace {
 
 void LaunchChoose(const KernelContext& context, const RouteTask& task, int64_t num_tokens) {
-  const size_t shared =
-      size_t(task.choice.num_experts + 3 + task.choice.num_chosen) * sizeof(float) +
-      size_t(task.choice.num_chosen) * sizeof(int32_t);
+  const size_t shared = size_t(PaddedScores(int(task.choice.num_experts))) * sizeof(float) +
+                        size_t(task.choice.num_chosen) * (sizeof(float) + sizeof(int32_t));
   Launch("the choice of experts", ChooseKernel,
          {dim3(unsigned(num_tokens)), dim3(kChooseThreads), shared}, context.stream, task,
          context.bad.first, context.bad.code);
