@@ -103,6 +103,28 @@ struct ExpertWork {
   }
 };
 
+// What a launch has to do at least: bytes of weights, and products of two bytes for all tokens.
+template <WeightFormat kFormat>
+void AddWork(const MatrixWork& m, int64_t num_matrices, int64_t num_tokens, LaunchShape* launch) {
+  const double tiles = double(num_matrices) * m.num_heads * m.panels() * m.groups * (m.up ? 2 : 1);
+  constexpr double kProducts = (kFormat == WeightFormat::kW15 ? 4 : 2) * kPanelRows * kGroup;
+  launch->bytes += tiles * double(TileBytes(kFormat));
+  launch->products += tiles / double(num_matrices) * kProducts * double(num_tokens);
+}
+template <WeightFormat kFormat>
+void AddWork(const WorkList& list, LaunchShape* launch) {
+  for (int i = 0; i < list.count; ++i) {
+    AddWork<kFormat>(list.work[i], 1, list.work[i].num_tokens, launch);
+  }
+}
+// Of experts that nobody shares: the most that it can be.
+template <WeightFormat kFormat>
+void AddWork(const ExpertWork& work, const MatrixWork& shared, LaunchShape* launch) {
+  const int64_t experts = work.num_slots < work.num_experts ? work.num_slots : work.num_experts;
+  AddWork<kFormat>(work.matrix, experts, work.num_slots, launch);
+  if (shared.num_tokens > 0) AddWork<kFormat>(shared, 1, shared.num_tokens, launch);
+}
+
 // Calls put(i, entry) for each entry i there is: the experts that have slots, at most `most` slots
 // an entry, in the same order in every block; each by one thread. By all threads of a block, at
 // most kMostListWarps warps; begins and ends with a barrier. `counts`: of as many. Returns how

@@ -423,6 +423,7 @@ void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   int blocks = 0;
   for (int i = 0; i < list.count; ++i) blocks += list.work[i].all_blocks();
   launch.grid.x = std::min(launch.grid.x, unsigned(blocks));
+  AddWork<kFormat>(list, &launch);
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
          list, blocks, shape);
 }
@@ -442,6 +443,7 @@ void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork sha
   if (!beside) shared = MatrixWork{};
   const int blocks = shape.num_entries * work.matrix.blocks() + shared.all_blocks();
   launch.grid.x = std::min(launch.grid.x, unsigned(blocks));
+  AddWork<kFormat>(work, shared, &launch);
   Launch("experts of a few tokens", DecodeExpertsKernel<kFormat, kTiles>, launch, context.stream,
          work, shared, shape);
 }

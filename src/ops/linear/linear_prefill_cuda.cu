@@ -531,9 +531,9 @@ void LaunchLinear(const KernelContext& context, const WorkList& list) {
     tiles += RowTiles(m, S::kBlocks) * TokenTiles(m, S::kTokens) * m.num_heads;
   }
   const int depth = Depth<S>(context);
-  Launch("linear of many tokens", PrefillLinearKernel<S>,
-         {dim3(unsigned(tiles)), dim3(S::kAllThreads), SharedBytes<S>(depth)}, context.stream, list,
-         depth);
+  LaunchShape launch{dim3(unsigned(tiles)), dim3(S::kAllThreads), SharedBytes<S>(depth)};
+  AddWork<S::kFormat>(list, &launch);
+  Launch("linear of many tokens", PrefillLinearKernel<S>, launch, context.stream, list, depth);
 }
 
 template <typename S>
@@ -542,9 +542,10 @@ void LaunchExperts(const KernelContext& context, const ExpertWork& work, const M
   const int tiles = RowTiles(work.matrix, S::kBlocks) * entries +
                     RowTiles(shared, S::kBlocks) * TokenTiles(shared, S::kTokens);
   const int depth = Depth<S>(context);
-  Launch("experts of many tokens", PrefillExpertsKernel<S>,
-         {dim3(unsigned(tiles)), dim3(S::kAllThreads), SharedBytes<S>(depth)}, context.stream, work,
-         shared, entries, depth);
+  LaunchShape launch{dim3(unsigned(tiles)), dim3(S::kAllThreads), SharedBytes<S>(depth)};
+  AddWork<S::kFormat>(work, shared, &launch);
+  Launch("experts of many tokens", PrefillExpertsKernel<S>, launch, context.stream, work, shared,
+         entries, depth);
 }
 
 // Tokens an expert has on average from which wider tiles pay: a tile of so many is rarely half

@@ -195,8 +195,11 @@ void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
 namespace {
 
 void LaunchChoose(const KernelContext& context, const RouteTask& task, int64_t num_tokens) {
+  // Loops over scores, weights and experts are unrolled, and loads of the next turn may come early.
+  constexpr size_t kReadAhead = 64;
   const size_t shared = size_t(PaddedScores(int(task.choice.num_experts))) * sizeof(float) +
-                        size_t(task.choice.num_chosen) * (sizeof(float) + sizeof(int32_t));
+                        size_t(task.choice.num_chosen) * (sizeof(float) + sizeof(int32_t)) +
+                        kReadAhead;
   Launch("the choice of experts", ChooseKernel,
          {dim3(unsigned(num_tokens)), dim3(kChooseThreads), shared}, context.stream, task,
          context.bad.first, context.bad.code);
