@@ -47,8 +47,9 @@ constexpr OptionSpec kOptions[] = {
      "Threads that compute. The results do not depend on it, bit for bit."},
     {"simd", 0, &Options::simd, "LEVEL", "", 0, 0, "auto avx512 avx2 generic reference", kRunning,
      nullptr,
-     "Which kernels compute: `auto` takes the fastest that the processor has, `reference` the "
-     "plain loops that define the arithmetic. All give the same bits."},
+     "Which kernels compute on a CPU: `auto` takes the fastest that the processor has, `reference` "
+     "the plain loops that define the arithmetic. All give the same bits. A level that is named "
+     "means that the CPU computes, unless --device says otherwise."},
     {"device", 0, &Options::device, "DEVICE", "", 0, 0, "", kLoading, nullptr,
      "What computes: `cpu`, `cuda` (the first NVIDIA GPU that can) or `cuda:N` (the one of that "
      "number); `auto` is the first GPU that can compute and has the memory for the model, and the "

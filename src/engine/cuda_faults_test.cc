@@ -114,6 +114,16 @@ TEST_F(CudaFaults, AModelThatDoesNotFitIsRefusedWithNumbers) {
   EXPECT_NE(sentence.find("of memory on cuda:0 are available"), std::string::npos) << sentence;
 }
 
+// What the plan says lies on the GPU lies there: no more, and not much less.
+TEST_F(CudaFaults, ThePlanIsWhatIsTaken) {
+  const auto engine = Engine::Open(Options());
+  const auto sequence = engine->NewSequence();
+  sequence->Append(std::vector<int32_t>(128, 3), LogitsMode::kLast);  // every page
+  const uint64_t planned = engine->memory().on_device();
+  EXPECT_LE(UsedBytes(), planned);
+  EXPECT_GE(UsedBytes(), planned * 9 / 10);
+}
+
 // Pages that find no memory end the request that wanted them; what there is goes on.
 TEST_F(CudaFaults, MemoryThatEndsWhilePagesGrow) {
   const auto engine = Engine::Open(Options());

@@ -117,7 +117,8 @@ DeviceChoice ParseDevice(const EngineOptions& options) {
   choice.kernels = &ChooseKernels(options.simd);
   const std::string_view name = options.device;
   choice.may_be_cpu = name == "auto" || name == "cpu";
-  choice.may_be_gpu = name != "cpu";
+  // Kernels of a CPU that are named are wanted.
+  choice.may_be_gpu = name != "cpu" && !(name == "auto" && options.simd != "auto");
   if (name == "auto" || name == "cpu" || name == "cuda") return choice;
   if (name.starts_with("cuda:")) choice.gpu = ParseIndex(name.substr(5));
   if (choice.gpu) return choice;
