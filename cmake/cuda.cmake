@@ -5,8 +5,10 @@ option(HILLSTAR_CUDA "Build libhillstar_cuda.so where nvcc is found" ON)
 execute_process(COMMAND nvidia-smi -L OUTPUT_VARIABLE hillstar_gpus ERROR_QUIET RESULT_VARIABLE
                 hillstar_gpus_failed)
 if(hillstar_gpus_failed EQUAL 0 AND hillstar_gpus MATCHES "GPU 0")
+  set(hillstar_has_gpu ON)
   set(hillstar_architectures native)
 else()
+  set(hillstar_has_gpu OFF)
   set(hillstar_architectures "80;89;90;120")
 endif()
 set(HILLSTAR_CUDA_ARCHITECTURES "${hillstar_architectures}" CACHE STRING
