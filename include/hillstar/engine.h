@@ -192,6 +192,7 @@ class Engine {
   // Both for looking inside; an empty function takes the tap away. The results stay the same unless
   // a router tap changes a choice.
   virtual void SetResidualTap(ResidualTap tap) = 0;
+  // SetRouterTap: kUnsupported on a GPU.
   virtual void SetRouterTap(RouterTap tap) = 0;
 
   virtual const ModelConfig& config() const = 0;

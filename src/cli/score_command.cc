@@ -174,7 +174,10 @@ int ScoreCommand(const Options& options) {
   if (!options.replay.empty()) rows = ParseEvalRows(ReadTextFile(options.replay), options.replay);
   // A replay runs two sequences of its length side by side.
   const int64_t kv_tokens = options.replay.empty() ? 0 : 2 * RoundUp(options.replay_tokens, 64);
-  const OpenedModel model = OpenModel(options, oracle.has_mtp(), {.kv_tokens = kv_tokens});
+  Options used = options;
+  // Ties of the router are decided the other way too, which only a CPU lets one do.
+  if (!used.hidden.empty() && used.device == "auto") used.device = "cpu";
+  const OpenedModel model = OpenModel(used, oracle.has_mtp(), {.kv_tokens = kv_tokens});
   Outcome outcome;
   outcome.json["device"] = model.engine->device().id;
   if (!options.hidden.empty()) ScoreHiddenFile(options, *model.engine, hidden, outcome);

@@ -251,6 +251,12 @@ TEST_F(CudaBits, MtpAndResidualsAreTheSame) {
   }
 }
 
+TEST_F(CudaBits, TheRouterCannotBeTapped) {
+  const auto engine = Engine::Open(OnGpu(OnCpu(Tiny())));
+  EXPECT_THROW(engine->SetRouterTap([](int64_t, int64_t, auto, auto) {}), Error);
+  engine->SetRouterTap({});
+}
+
 // Rows with a scale that is not finite end their own sequence at the same layer and position.
 TEST_F(CudaBits, WhatIsNotFiniteEndsItsSequenceAlone) {
   const auto ids = Tokens(5, 64), more = Tokens(6, 1);

@@ -100,7 +100,15 @@ class LocalEngine : public Engine {
   const KvShape& kv_shape() const override { return s_.kv->pool().shape(); }
   int64_t page_bytes() const override { return s_.kv->pool().shape().page_bytes(); }
   void SetResidualTap(ResidualTap tap) override { s_.tap = std::move(tap); }
-  void SetRouterTap(RouterTap tap) override { s_.forward->SetRouterTap(std::move(tap)); }
+  void SetRouterTap(RouterTap tap) override {
+    if (tap && !s_.ops().is_host()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{} chooses experts without telling anybody; to look at the router "
+                              "or change its choice, let the CPU compute (--device cpu)",
+                              device().id));
+    }
+    s_.forward->SetRouterTap(std::move(tap));
+  }
 
   const ModelConfig& config() const override { return s_.config; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
