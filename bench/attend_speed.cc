@@ -3,44 +3,17 @@
 // are not found in the cache.
 //
 // Usage: attend_speed [FORMAT[:TOKENS:POSITIONS[:sparse]] ...], by default q15 q8.
-#include <cuda_runtime.h>
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <random>
-#include <string>
-#include <vector>
 
-#include "ops/cuda_kernels.h"
+#include "gpu_bench.h"
 
 namespace hillstar::cuda {
 namespace {
 
 constexpr int64_t kHeads = 64, kLatent = 512, kRope = 64, kMaxKeys = 2048;
-constexpr int kRepeats = 24;
 
-void Require(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  fmt::print(stderr, "{}\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <typename T>
-T* Alloc(size_t count, int byte = 0) {
-  T* p = nullptr;
-  Require(cudaMalloc(&p, count * sizeof(T)));
-  Require(cudaMemset(p, byte, count * sizeof(T)));
-  return p;
-}
-template <typename T>
-T* Copy(const std::vector<T>& values) {
-  T* p = Alloc<T>(values.size());
-  Require(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return p;
-}
 // Random bytes, as planes have them.
 uint8_t* RandomBytes(size_t count) {
   std::mt19937 random(1);
@@ -63,13 +36,7 @@ struct Context {
 class Bench {
  public:
   Bench() {
-    cudaDeviceProp properties;
-    Require(cudaGetDeviceProperties(&properties, 0));
-    Require(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking));
-    context_.num_multiprocessors = properties.multiProcessorCount;
-    context_.shared_bytes = int(properties.sharedMemPerBlockOptin);
-    context_.bad = {Alloc<int32_t>(1 << 16), 1};
-    fmt::print("{}\n{:<6}{:>7}{:>10}{:>8}{:>10}{:>9}{:>8}\n", properties.name, "rows", "tokens",
+    fmt::print("{}\n{:<6}{:>7}{:>10}{:>8}{:>10}{:>9}{:>8}\n", gpu_.name(), "rows", "tokens",
                "positions", "keys", "us", "GB/s", "TOPS");
   }
 
@@ -135,12 +102,11 @@ class Bench {
     task.out.sum = Alloc<int32_t>(size_t(heads * kLatent / kGroup));
     task.scratch_bytes = AttendScratchBytes(c.tokens, task.max_keys, kHeads, layout);
     task.scratch = Alloc<uint8_t>(task.scratch_bytes);
-    const double seconds = Time(
-        [&](int i) {
-          task.pages = {ids_of_set[size_t(i % sets)], addresses_on_device_, 0};
-          Attend(context_, task);
-        },
-        addresses);
+    uint8_t* const* addresses_on_device = Copy(addresses);
+    const double seconds = gpu_.SecondsOf([&](int i) {
+      task.pages = {ids_of_set[size_t(i % sets)], addresses_on_device, 0};
+      Attend(gpu_.context(), task);
+    });
     const bool is_q8 = format == KvFormat::kQ8;
     const double products = 2.0 * ((is_q8 ? 2 : 3) * 2 * kLatent + 3 * kRope) * kHeads;
     const double read = c.prompt ? double(bytes) : keys * double(layout.row_bytes());
@@ -164,32 +130,7 @@ class Bench {
     }
     Require(cudaMemcpy(memory, image.data(), image.size(), cudaMemcpyHostToDevice));
   }
-  // Seconds of a run(i), i counting up.
-  double Time(const std::function<void(int)>& run, const std::vector<uint8_t*>& addresses) {
-    addresses_on_device_ = Copy(addresses);
-    cudaEvent_t start, end;
-    Require(cudaEventCreateWithFlags(&start, cudaEventDefault));
-    Require(cudaEventCreateWithFlags(&end, cudaEventDefault));
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    Require(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < kRepeats; ++i) run(i);
-    Require(cudaStreamEndCapture(context_.stream, &graph));
-    Require(cudaGraphInstantiate(&executable, graph, 0));
-    Require(cudaGraphLaunch(executable, context_.stream));
-    Require(cudaEventRecord(start, context_.stream));
-    Require(cudaGraphLaunch(executable, context_.stream));
-    Require(cudaEventRecord(end, context_.stream));
-    Require(cudaEventSynchronize(end));
-    float ms = 0;
-    Require(cudaEventElapsedTime(&ms, start, end));
-    Require(cudaGraphExecDestroy(executable));
-    Require(cudaGraphDestroy(graph));
-    return double(ms) * 1e-3 / kRepeats;
-  }
-
-  KernelContext context_;
-  uint8_t* const* addresses_on_device_ = nullptr;
+  GpuBench gpu_;
 };
 
 void MeasureAll(Bench& bench, KvFormat format) {

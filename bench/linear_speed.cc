@@ -7,101 +7,54 @@
 // On an H200, GB/s of weights for 1, 2 and 4 tokens: experts up 3,452, 3,822, 4,059; down 2,926,
 // 3,380, 3,840; o_proj w4 2,623, 2,486, 1,856; head 4,313, 4,245, 4,090. Microseconds for 64
 // tokens: experts up 344, down 191, o_proj w4 122, q_b 39.
-#include <cuda_runtime.h>
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <functional>
 #include <string_view>
-#include <vector>
 
-#include "ops/cuda_kernels.h"
+#include "gpu_bench.h"
 
 namespace hillstar::cuda {
 namespace {
 
-constexpr int kRepeats = 24;
 constexpr size_t kCacheBytes = size_t{300} << 20;  // what is used in turn is larger than any cache
 constexpr int64_t kHidden = 6144, kExpertWidth = 2048, kNumExperts = 64, kRanks = 8;
 
-void Require(cudaError_t error) {
-  if (error == cudaSuccess) return;
-  fmt::print(stderr, "{}\n", cudaGetErrorString(error));
-  std::exit(1);
-}
-
+// Something to multiply.
 template <typename T>
-T* Alloc(size_t count, int byte = 0x2a) {
-  T* p = nullptr;
-  Require(cudaMalloc(&p, count * sizeof(T)));
-  Require(cudaMemset(p, byte, count * sizeof(T)));
-  return p;
-}
-
-template <typename T>
-T* Copy(const std::vector<T>& values) {
-  T* p = Alloc<T>(values.size());
-  Require(cudaMemcpy(p, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-  return p;
+T* AllocFilled(size_t count) {
+  return Alloc<T>(count, 0x2a);
 }
 
 ActivationPlanes AllocPlanes(int64_t rows, int64_t cols) {
   ActivationPlanes p;
   p.cols = cols;
-  p.hi = Alloc<int8_t>(size_t(rows * p.stride()));
-  p.lo = Alloc<int8_t>(size_t(rows * p.stride()));
-  p.scale = Alloc<float>(size_t(rows * p.groups()));
-  p.sum = Alloc<int32_t>(size_t(rows * p.groups()));
+  p.hi = AllocFilled<int8_t>(size_t(rows * p.stride()));
+  p.lo = AllocFilled<int8_t>(size_t(rows * p.stride()));
+  p.scale = AllocFilled<float>(size_t(rows * p.groups()));
+  p.sum = AllocFilled<int32_t>(size_t(rows * p.groups()));
   return p;
 }
 
 class Bench {
  public:
   Bench() {
-    cudaDeviceProp properties;
-    Require(cudaGetDeviceProperties(&properties, 0));
-    Require(cudaStreamCreateWithFlags(&context_.stream, cudaStreamNonBlocking));
-    context_.num_multiprocessors = properties.multiProcessorCount;
-    context_.shared_bytes = int(properties.sharedMemPerBlockOptin);
-    context_.bad = {Alloc<int32_t>(1 << 16, 0), 1};
-    fmt::print("{}\n{:<34} {:>7} {:>9} {:>8} {:>8}\n", properties.name, "what", "tokens", "us",
-               "GB/s", "TOPS");
+    fmt::print("{}\n{:<34} {:>7} {:>9} {:>8} {:>8}\n", gpu_.name(), "what", "tokens", "us", "GB/s",
+               "TOPS");
   }
 
-  const KernelContext& context() const { return context_; }
-  void LimitShared(int bytes) { context_.shared_bytes = std::min(context_.shared_bytes, bytes); }
+  const KernelContext& context() const { return gpu_.context(); }
+  void LimitShared(int bytes) { gpu_.LimitShared(bytes); }
 
   // Prints the time of run(i), i counting up. TOPS: two planes' multiplications and additions.
   void Measure(const char* what, int64_t tokens, double weight_bytes, double weights_times_tokens,
                const std::function<void(int)>& run) {
-    cudaEvent_t start, end;
-    Require(cudaEventCreateWithFlags(&start, cudaEventDefault));
-    Require(cudaEventCreateWithFlags(&end, cudaEventDefault));
-    // As a graph, so that small kernels do not wait for the host.
-    cudaGraph_t graph;
-    cudaGraphExec_t executable;
-    Require(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < kRepeats; ++i) run(i);
-    Require(cudaStreamEndCapture(context_.stream, &graph));
-    Require(cudaGraphInstantiate(&executable, graph, 0));
-    Require(cudaGraphLaunch(executable, context_.stream));
-    Require(cudaEventRecord(start, context_.stream));
-    Require(cudaGraphLaunch(executable, context_.stream));
-    Require(cudaEventRecord(end, context_.stream));
-    Require(cudaEventSynchronize(end));
-    float ms = 0;
-    Require(cudaEventElapsedTime(&ms, start, end));
-    Require(cudaGraphExecDestroy(executable));
-    Require(cudaGraphDestroy(graph));
-    const double seconds = double(ms) * 1e-3 / kRepeats;
+    const double seconds = gpu_.SecondsOf(run);
     fmt::print("{:<34} {:>7} {:>9.1f} {:>8.0f} {:>8.0f}\n", what, tokens, seconds * 1e6,
                weight_bytes / seconds * 1e-9, 4 * weights_times_tokens / seconds * 1e-12);
     std::fflush(stdout);
   }
 
  private:
-  KernelContext context_;
+  GpuBench gpu_;
 };
 
 struct MatrixSize {
@@ -123,12 +76,12 @@ void MeasureLinear(Bench& bench, const char* what, WeightFormat format,
   const ActivationPlanes x = AllocPlanes(tokens, sizes[0].cols);
   for (auto& slices : layers) {
     for (const MatrixSize& s : sizes) {
-      uint8_t* w = Alloc<uint8_t>(MatrixBytes(format, s.rows, s.cols));
+      uint8_t* w = AllocFilled<uint8_t>(MatrixBytes(format, s.rows, s.cols));
       LinearSlice slice;
       slice.w = DenseView(format, s.rows, s.cols, w);
       slice.x = x;
       slice.num_tokens = tokens;
-      slice.y = Alloc<float>(size_t(tokens * s.rows));
+      slice.y = AllocFilled<float>(size_t(tokens * s.rows));
       slice.y_stride = s.rows;
       slices.push_back(slice);
       owned.insert(owned.end(), {w, slice.y});
@@ -144,13 +97,13 @@ void MeasureByHead(Bench& bench, const char* what, WeightFormat format, int64_t 
   constexpr int64_t kHeads = 64;
   const size_t bytes = MatrixBytes(format, kHeads * head_rows, cols);
   const size_t copies = kCacheBytes / bytes + 1;
-  uint8_t* w = Alloc<uint8_t>(bytes * copies);
+  uint8_t* w = AllocFilled<uint8_t>(bytes * copies);
   ByHead layer{DenseView(format, kHeads * head_rows, cols, w),
                kHeads,
                head_rows,
                AllocPlanes(tokens * kHeads, cols),
                tokens,
-               Alloc<float>(size_t(tokens * kHeads * head_rows))};
+               AllocFilled<float>(size_t(tokens * kHeads * head_rows))};
   bench.Measure(what, tokens, double(bytes), double(kHeads * head_rows * cols * tokens),
                 [&](int i) {
                   layer.w.data = w + size_t(i) % copies * bytes;
@@ -164,7 +117,7 @@ void MeasureByHead(Bench& bench, const char* what, WeightFormat format, int64_t 
 void MeasureExperts(Bench& bench, int64_t tokens) {
   const ExpertShape shape{WeightFormat::kW4, kHidden, kExpertWidth};
   const size_t image_bytes = ExpertImageBytes(shape);
-  static uint8_t* const images = Alloc<uint8_t>(image_bytes * (kNumExperts + 1));
+  static uint8_t* const images = AllocFilled<uint8_t>(image_bytes * (kNumExperts + 1));
   std::vector<const uint8_t*> addresses;
   for (int64_t e = 0; e < kNumExperts; ++e) addresses.push_back(images + size_t(e) * image_bytes);
   const int64_t slots = tokens * kRanks, chosen = std::min(slots, kNumExperts);
@@ -182,14 +135,14 @@ void MeasureExperts(Bench& bench, int64_t tokens) {
   for (int64_t s = 0; s < slots; ++s) slot_tokens.push_back(int32_t(s % tokens));
   ExpertTask task{Copy(addresses), shape, kNumExperts, nullptr, Copy(slot_tokens), slots, tokens};
   const ActivationPlanes x = AllocPlanes(tokens, kHidden), h = AllocPlanes(slots, kExpertWidth);
-  float* hidden = Alloc<float>(size_t(slots * kExpertWidth));
-  float* rows = Alloc<float>(size_t(slots * kHidden));
+  float* hidden = AllocFilled<float>(size_t(slots * kExpertWidth));
+  float* rows = AllocFilled<float>(size_t(slots * kHidden));
   const ExpertViews shared = ViewExpert(shape, images + size_t(kNumExperts) * image_bytes);
   LinearSlice gate;
   gate.w = shared.gate;
   gate.x = x;
   gate.num_tokens = tokens;
-  gate.y = Alloc<float>(size_t(tokens * kHidden));
+  gate.y = AllocFilled<float>(size_t(tokens * kHidden));
   gate.y_stride = kExpertWidth;
   LinearSlice down = gate;
   down.w = shared.down;

@@ -210,14 +210,13 @@ class Engine {
   virtual MemoryPlan memory() const = 0;
   // Bytes of weights that one decoded token reads, for shares of a bandwidth bound.
   virtual uint64_t weight_bytes_per_token() const = 0;
-  // Products of two bytes that a prompt of num_tokens asks for, and how many a second the threads
-  // do at most, measured now: for shares of a compute bound. 0 where it is not measured, on a GPU.
+  // Products of two bytes that a prompt of num_tokens asks for, for shares of a compute bound.
   virtual double prompt_products(int64_t num_tokens) const = 0;
-  virtual double MeasurePeakProducts() = 0;
   // The kernels of a step that appends `id` to the sequence, in their order, each with its time;
   // the sequence stays as it is. Nothing where a CPU computes.
   virtual std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) = 0;
-  // What a GPU can do; nothing of a CPU.
+  // What the device can do at most, measured now. Of a CPU the products alone: how fast it reads
+  // depends on where the weights lie.
   virtual DevicePeaks MeasureDevicePeaks() = 0;
   // Where the weights lie, for measuring how fast that memory can be read; empty on a GPU.
   virtual std::vector<std::span<const uint8_t>> weight_memory() const = 0;

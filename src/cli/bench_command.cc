@@ -40,9 +40,9 @@ struct Measured {
   uint64_t peak_bytes = 0;
   int64_t longest_tokens = 0;    // of a sequence so far, warm-up included
   uint64_t predicted_bytes = 0;  // for a context of longest_tokens
-  double bandwidth = 0;          // bytes a second; 0: not measured, on a GPU
+  double bandwidth = 0;          // bytes a second
   double bytes_per_token = 0;
-  double peak_products = 0;  // of two bytes a second; likewise
+  double peak_products = 0;  // of two bytes a second
 
   bool has_bounds() const { return bandwidth > 0 && peak_products > 0; }
   // Share of the speed at which the weights alone could be read (decode), or the products of bytes
@@ -63,8 +63,6 @@ uint64_t PeakResidentBytes() {
   getrusage(RUSAGE_SELF, &usage);
   return uint64_t(usage.ru_maxrss) * 1024;
 }
-
-bool IsCpu(const Engine& engine) { return engine.device().id == "cpu"; }
 
 // Sums by name, in the order of a step.
 void AddKernels(const std::vector<KernelTime>& times, Measured* m) {
@@ -229,7 +227,7 @@ int BenchCommand(const Options& options) {
   m.bytes_per_token = double(model.engine->weight_bytes_per_token());
   // Large weights are read between the measurements of decode, so that both meet the same machine.
   if (IsCpu(*model.engine)) {
-    plan.beside_prefill = [&] { return model.engine->MeasurePeakProducts(); };
+    plan.beside_prefill = [&] { return model.engine->MeasureDevicePeaks().products; };
   }
   const auto weights = WeightsToRead(model.engine->weight_memory());
   if (!weights.empty()) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <numeric>
 #include <optional>
 
 #include "cli/bench.h"
@@ -83,7 +82,6 @@ class CountedBatch {
     if (last_end_ && last_end_->error) throw Error(*last_end_->error);
   }
   int64_t fewest_tokens() const { return std::ranges::min(counts_); }
-  int64_t num_tokens() const { return std::accumulate(counts_.begin(), counts_.end(), int64_t{}); }
   int64_t num_running() const { return batch_.num_requests(); }
   // Of the request that ended last.
   const BatchEnd& last_end() const { return last_end_.value(); }

@@ -26,7 +26,7 @@ void LogModel(const OpenedModel& model) {
                       model.load_seconds,
                       Container::IsContainer(model.folder) ? "Hillstar container" : "checkpoint",
                       engine.weight_summary(), engine.kv_format(), DeviceText(engine)));
-  const bool is_cpu = engine.device().id == "cpu";
+  const bool is_cpu = IsCpu(engine);
   LogInfo(fmt::format("a full context of {} will take {} of memory{}",
                       CountText(engine.context_tokens(), "token"),
                       BytesText(is_cpu ? memory.total() : memory.on_device()),

@@ -46,9 +46,11 @@ EngineOptions EngineOptionsFrom(const Options& options, const std::string& folde
   return engine;
 }
 
+bool IsCpu(const Engine& engine) { return engine.device().id == "cpu"; }
+
 std::string DeviceText(const Engine& engine) {
   const DeviceInfo& device = engine.device();
-  if (device.id != "cpu") return fmt::format("{} ({})", device.id, device.name);
+  if (!IsCpu(engine)) return fmt::format("{} ({})", device.id, device.name);
   return fmt::format("{}, {}, {}", device.id, CountText(engine.num_threads(), "thread"),
                      engine.simd_level());
 }

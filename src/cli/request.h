@@ -14,6 +14,8 @@ namespace hillstar {
 // The engine options of a command; `folder` is the model's.
 EngineOptions EngineOptionsFrom(const Options& options, const std::string& folder, bool load_mtp);
 
+// Whether a CPU computes.
+bool IsCpu(const Engine& engine);
 // What computes: "cpu, 2 threads, avx512", "cuda:0 (NVIDIA H200)".
 std::string DeviceText(const Engine& engine);
 

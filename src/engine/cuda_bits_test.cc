@@ -33,18 +33,17 @@ EngineOptions OnGpu(EngineOptions options, bool eager = false) {
   return options;
 }
 
+std::vector<int32_t> Tokens(int64_t seed, int64_t n) {
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < n; ++i) ids.push_back(int32_t((seed * 31 + i * (i % 7 + 3)) % 50));
+  return ids;
+}
+
 class CudaBits : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     temp_ = new TempFolder;
-    const ModelConfig config = TinyModel();
-    WriteTinyCheckpoint(temp_->path(), MakeTinyTensors(ListTensors(config, {}, true, false), 7));
-    const std::filesystem::path pocket = std::string(HILLSTAR_SOURCE_DIR) + "/models/pocket";
-    for (const char* file : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-      if (!exists(pocket / file)) continue;
-      copy_file(pocket / file, temp_->path() / file,
-                std::filesystem::copy_options::overwrite_existing);
-    }
+    WriteTinyModel(temp_->path());
   }
   static void TearDownTestSuite() {
     delete temp_;
@@ -60,11 +59,6 @@ class CudaBits : public testing::Test {
   }
   static std::string Tiny() { return temp_->path().string(); }
 
-  static std::vector<int32_t> Tokens(int64_t seed, int64_t n) {
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < n; ++i) ids.push_back(int32_t((seed * 31 + i * (i % 7 + 3)) % 50));
-    return ids;
-  }
   static Logits Append(Sequence& sequence, std::span<const int32_t> ids, LogitsMode mode) {
     const auto logits = sequence.Append(ids, mode);
     return {logits.begin(), logits.end()};
@@ -97,17 +91,11 @@ void ExpectSameScript(const EngineOptions& cpu, Script script, const std::string
   }
 }
 
-std::vector<int32_t> ScriptTokens(int64_t seed, int64_t n) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < n; ++i) ids.push_back(int32_t((seed * 31 + i * (i % 7 + 3)) % 50));
-  return ids;
-}
-
 // A prompt with all its logits, then single tokens.
 std::vector<Logits> OneSequence(Engine& engine) {
   const auto sequence = engine.NewSequence();
   std::vector<Logits> results;
-  const auto ids = ScriptTokens(1, 80);
+  const auto ids = Tokens(1, 80);
   const auto all = sequence->Append(std::span(ids).first(66), LogitsMode::kAll);
   results.emplace_back(all.begin(), all.end());
   for (size_t i = 66; i < ids.size(); ++i) {
@@ -124,7 +112,7 @@ std::vector<Logits> ManySequences(Engine& engine) {
   std::vector<std::unique_ptr<Sequence>> all;
   std::vector<std::vector<int32_t>> ids;
   for (int64_t i = 0; i < 20; ++i) {
-    ids.push_back(ScriptTokens(i, 140));
+    ids.push_back(Tokens(i, 140));
     all.push_back(engine.NewSequence({.shares_prefixes = i % 2 == 0}));
     all.back()->Append(std::span(ids.back()).first(size_t(1 + 13 * i % 67)), LogitsMode::kNone);
   }
@@ -152,7 +140,7 @@ std::vector<Logits> ManySequences(Engine& engine) {
 // Prefixes that are adopted whole and inside a page, a sequence that is cut and goes on otherwise.
 std::vector<Logits> Prefixes(Engine& engine) {
   std::vector<Logits> results;
-  const auto ids = ScriptTokens(3, 150);
+  const auto ids = Tokens(3, 150);
   const auto first = engine.NewSequence(), second = engine.NewSequence();
   const auto add = [&](Sequence& s, std::span<const int32_t> tokens) {
     const auto logits = s.Append(tokens, LogitsMode::kLast);
@@ -302,7 +290,7 @@ std::vector<Logits> GreedyDecoding(Engine& engine) {
     std::vector<int32_t> next;
     for (size_t i = 0; i < count; ++i) {
       owners.push_back(engine.NewSequence());
-      owners.back()->Append(ScriptTokens(int64_t(i), int64_t(50 + 9 * i)), LogitsMode::kNone);
+      owners.back()->Append(Tokens(int64_t(i), int64_t(50 + 9 * i)), LogitsMode::kNone);
       sequences.push_back(owners.back().get());
       next.push_back(int32_t(7 * i + 1));
     }
@@ -315,7 +303,7 @@ std::vector<Logits> GreedyDecoding(Engine& engine) {
     results.push_back(tokens);
     for (Sequence* s : sequences) {
       results.emplace_back(s->ids().begin(), s->ids().end());
-      const auto logits = s->Append(ScriptTokens(4, 2), LogitsMode::kLast);
+      const auto logits = s->Append(Tokens(4, 2), LogitsMode::kLast);
       results.emplace_back(logits.begin(), logits.end());
     }
   }

@@ -16,11 +16,7 @@ class CudaFaults : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     temp_ = new TempFolder;
-    const ModelConfig config = TinyModel();
-    WriteTinyCheckpoint(temp_->path(), MakeTinyTensors(ListTensors(config, {}, true, false), 7));
-    const std::filesystem::path pocket = std::string(HILLSTAR_SOURCE_DIR) + "/models/pocket";
-    copy_file(pocket / "tokenizer.json", temp_->path() / "tokenizer.json",
-              std::filesystem::copy_options::overwrite_existing);
+    WriteTinyModel(temp_->path());
   }
   static void TearDownTestSuite() { delete temp_; }
   void SetUp() override {

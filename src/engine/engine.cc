@@ -53,7 +53,6 @@ class LocalEngine : public Engine {
     ReadSamplingDefaults(files.generation_config);
     OpenedDevice device = OpenDevice(choice, options, *source, s_.sizes);
     s_.backend = std::move(device.backend);
-    cpu_ = device.cpu;
     memory_ = device.plan;
     identity_ = source->Identity();
     summary_ = DescribeFormats(source->table());
@@ -116,7 +115,7 @@ class LocalEngine : public Engine {
   int64_t context_tokens() const override { return s_.sizes.context_tokens; }
   const DeviceInfo& device() const override { return s_.backend->info(); }
   int num_threads() const override { return s_.sizes.num_threads; }
-  std::string_view simd_level() const override { return cpu_ ? cpu_->ops().name() : "cuda"; }
+  std::string_view simd_level() const override { return s_.backend->ops().name(); }
   std::string_view weight_summary() const override { return summary_; }
   std::string_view kv_format() const override { return KvFormatName(s_.sizes.kv_format); }
   bool selects_keys() const override {
@@ -127,7 +126,6 @@ class LocalEngine : public Engine {
   double prompt_products(int64_t num_tokens) const override {
     return work_.PromptProducts(num_tokens);
   }
-  double MeasurePeakProducts() override { return cpu_ ? cpu_->ops().MeasurePeakProducts() : 0; }
   std::vector<std::span<const uint8_t>> weight_memory() const override {
     if (!s_.backend->memory().is_host()) return {};
     const DeviceBuffer& dense = s_.weights.dense_memory;
@@ -157,7 +155,6 @@ class LocalEngine : public Engine {
   }
 
   EngineState s_;
-  CpuBackend* cpu_ = nullptr;  // the backend, where it is the CPU's
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatFormat> chat_format_;
   MemoryPlan memory_;

@@ -230,7 +230,7 @@ class FakeEngine : public Engine {
     } while (on_next(ids));
   }
   std::vector<KernelTime> ProfileStep(Sequence&, int32_t) override { return {}; }
-  DevicePeaks MeasureDevicePeaks() override { return {}; }
+  DevicePeaks MeasureDevicePeaks() override { return {0, 1e12}; }
   int64_t max_step_tokens() const override { return 512; }
   int64_t max_sequences() const override { return 512; }
   KvUse kv_use() const override { return {}; }
@@ -252,7 +252,6 @@ class FakeEngine : public Engine {
   MemoryPlan memory() const override { return {}; }
   uint64_t weight_bytes_per_token() const override { return 1000; }
   double prompt_products(int64_t num_tokens) const override { return 100.0 * double(num_tokens); }
-  double MeasurePeakProducts() override { return 1e12; }
   std::vector<std::span<const uint8_t>> weight_memory() const override { return {}; }
   SamplingDefaults sampling_defaults() const override { return {0.0f, 1.0f}; }
   const ResidualTap& tap() const { return tap_; }

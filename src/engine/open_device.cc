@@ -104,9 +104,8 @@ OpenedDevice OpenCpu(const DeviceChoice& choice, const EngineOptions& options,
   OpenedDevice opened;
   opened.plan = PlanMemory(source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
   CheckFits(opened.plan, sizes, AvailableMemoryBytes());
-  auto cpu = std::make_unique<CpuBackend>(*choice.kernels, sizes.num_threads, options.memory_limit);
-  opened.cpu = cpu.get();
-  opened.backend = std::move(cpu);
+  opened.backend =
+      std::make_unique<CpuBackend>(*choice.kernels, sizes.num_threads, options.memory_limit);
   return opened;
 }
 

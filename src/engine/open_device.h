@@ -22,7 +22,6 @@ DeviceChoice ParseDevice(const EngineOptions& options);
 
 struct OpenedDevice {
   std::unique_ptr<Backend> backend;
-  CpuBackend* cpu = nullptr;  // the backend, where it is the CPU's
   MemoryPlan plan;
 };
 // A device that can compute and whose free memory holds the plan. Where the CPU serves because a

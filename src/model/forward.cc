@@ -284,19 +284,11 @@ void ForwardPass::HeadRows(const float* norm, int64_t first, int64_t rows, float
   ops_.EnterLayer(StepSequence::kHead, first);
   ops_.NormPlanes(w_.x + first * c_.hidden_size, {}, {norm, c_.rms_norm_eps}, rows, c_.hidden_size,
                   nullptr, w_.normed_planes);
-  LinearSlice head = Matrix(weights_.head, w_.normed_planes, y);
-  head.num_tokens = rows;
-  ops_.Linear(std::array{head});
+  ops_.Linear(std::array{WholeLayer(weights_.head, w_.normed_planes, rows, y)});
 }
 
 LinearSlice ForwardPass::Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const {
-  LinearSlice s;
-  s.w = w;
-  s.x = x;
-  s.num_tokens = num_tokens();
-  s.y = y;
-  s.y_stride = w.rows;
-  return s;
+  return WholeLayer(w, x, num_tokens(), y);
 }
 
 }  // namespace hillstar

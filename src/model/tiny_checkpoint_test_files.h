@@ -118,6 +118,16 @@ inline void WriteTinyCheckpoint(const std::filesystem::path& folder, const TinyT
   write("tokenizer.json", "{}");
 }
 
+// The same with random values and the built-in model's tokenizer, so that an engine opens it.
+inline void WriteTinyModel(const std::filesystem::path& folder) {
+  const ModelConfig config = ParseModelConfig(kTinyConfig, "");
+  WriteTinyCheckpoint(folder, MakeTinyTensors(ListTensors(config, {}, true, false), 7));
+  const std::filesystem::path pocket = std::string(HILLSTAR_SOURCE_DIR) + "/models/pocket";
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"}) {
+    copy_file(pocket / file, folder / file, std::filesystem::copy_options::overwrite_existing);
+  }
+}
+
 inline ModelConfig TinyModel() { return ParseModelConfig(kTinyConfig, ""); }
 
 }  // namespace hillstar

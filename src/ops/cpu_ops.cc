@@ -127,7 +127,7 @@ void CpuOps::NoteBad(int64_t token) {
   any_bad_.store(true);
 }
 
-double CpuOps::MeasurePeakProducts() {
+DevicePeaks CpuOps::MeasurePeaks() {
   using Clock = std::chrono::steady_clock;
   const int64_t items = pool_.num_threads();
   std::atomic<int32_t> result{0};  // keeps the products from being left out
@@ -136,7 +136,7 @@ double CpuOps::MeasurePeakProducts() {
     pool_.Run(items, [&](int64_t, int) { result += kernels_.peak_dots(rounds); });
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     if (seconds < kPeakSeconds && rounds < kMostPeakRounds) continue;
-    return double(items) * double(rounds) * double(kPeakProductsPerRound) / seconds;
+    return {0, double(items) * double(rounds) * double(kPeakProductsPerRound) / seconds};
   }
 }
 
@@ -168,20 +168,6 @@ StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
   step.latent_memory = input.memory.latents;
   step.index_memory = input.memory.index_keys;
   return step;
-}
-
-// Here the host is asked for each next token: it is nearer than anything else.
-StepTokens CpuOps::NextStep(const StepInput&) {
-  CHECK(!is_host());
-  return {};
-}
-void CpuOps::FeedLikeliest(const StepTokens&, int64_t, int64_t, const float*, int64_t) {
-  CHECK(!is_host());
-}
-void CpuOps::AskLikeliest() { CHECK(!is_host()); }
-Ops::Likeliest CpuOps::TakeLikeliest() {
-  CHECK(!is_host());
-  return {};
 }
 
 StepTokens CpuOps::DropRowsBefore(const StepTokens& step, int64_t first) {
@@ -261,17 +247,6 @@ void CpuOps::RunPanels(std::span<const Slice> layers, void (*kernel)(const Slice
 }
 
 void CpuOps::Linear(std::span<const LinearSlice> layers) { RunPanels(layers, kernels_.linear); }
-
-LinearSlice CpuOps::WholeLayer(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens,
-                               float* y) {
-  LinearSlice s;
-  s.w = w;
-  s.x = x;
-  s.num_tokens = num_tokens;
-  s.y = y;
-  s.y_stride = w.rows;
-  return s;
-}
 
 void CpuOps::LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x, int64_t num_tokens,
                           float* y) {

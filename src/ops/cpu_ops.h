@@ -24,16 +24,14 @@ class CpuOps : public Ops {
   std::string_view name() const override { return kernels_.level; }
   bool is_host() const override { return true; }
   int num_threads() const { return pool_.num_threads(); }
-  // Products of two bytes a second that all threads do together at most, measured for some
-  // milliseconds.
-  double MeasurePeakProducts();
+  // Products alone: of all threads together, for some milliseconds.
+  DevicePeaks MeasurePeaks() override;
 
   uint8_t* Alloc(size_t num_bytes) override;
   void Write(void* to, const void* from, size_t num_bytes) override;
   void Read(void* to, const void* from, size_t num_bytes) override { Write(to, from, num_bytes); }
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
-  StepTokens NextStep(const StepInput& input) override;
   StepTokens DropRowsBefore(const StepTokens& step, int64_t first) override;
   void RunStep(const StepTokens&, bool, int, const std::function<void()>& launch) override {
     launch();
@@ -82,10 +80,6 @@ class CpuOps : public Ops {
                    const ActivationPlanes& hidden, const ActivationPlanes& shared,
                    int64_t num_tokens, float* rows, float* out) override;
   void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
-  void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
-                     int64_t n) override;
-  void AskLikeliest() override;
-  Likeliest TakeLikeliest() override;
   std::vector<BadToken> TakeBadTokens() override;
 
  private:
@@ -103,8 +97,6 @@ class CpuOps : public Ops {
   };
   // Of one token.
   void AddToRow(const Addend& added, int64_t t, int64_t n, float* row, int worker);
-  static LinearSlice WholeLayer(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens,
-                                float* y);
   static size_t ScratchBytes(const Limits& limits);
   static size_t PartialBytes(const Limits& limits);
   // Scratch of a worker, 64-byte aligned; valid until its next use. REQUIRES num_bytes within what

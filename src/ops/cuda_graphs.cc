@@ -12,32 +12,32 @@ constexpr size_t kMaxGraphs = 64;
 
 }  // namespace
 
-void StepGraphs::Run(const Shape& shape, const std::function<void()>& launch) {
-  auto found = graphs_.find(shape);
-  if (found == graphs_.end()) {
-    if (graphs_.size() == kMaxGraphs) DropOldest();
-    found = graphs_.emplace(shape, Capture(launch)).first;
-  }
-  found->second.last_use = ++num_uses_;
-  Check(cudaGraphLaunch(found->second.executable, stream_), "launching a step");
-}
-
-StepGraphs::Captured StepGraphs::Capture(const std::function<void()>& launch) {
-  Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step");
+cudaGraphExec_t CaptureGraph(cudaStream_t stream, const std::function<void()>& launch) {
+  Check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
   cudaGraph_t graph = nullptr;
   try {
     launch();
   } catch (...) {
-    cudaStreamEndCapture(stream_, &graph);
+    cudaStreamEndCapture(stream, &graph);
     if (graph) cudaGraphDestroy(graph);
     throw;
   }
-  Check(cudaStreamEndCapture(stream_, &graph), "capturing a step");
-  Captured captured;
-  const cudaError_t error = cudaGraphInstantiate(&captured.executable, graph, 0);
+  Check(cudaStreamEndCapture(stream, &graph), "capturing a step");
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
   Check(error, "preparing a captured step");
-  return captured;
+  return executable;
+}
+
+void StepGraphs::Run(const Shape& shape, const std::function<void()>& launch) {
+  auto found = graphs_.find(shape);
+  if (found == graphs_.end()) {
+    if (graphs_.size() == kMaxGraphs) DropOldest();
+    found = graphs_.emplace(shape, Captured{CaptureGraph(stream_, launch), 0}).first;
+  }
+  found->second.last_use = ++num_uses_;
+  Check(cudaGraphLaunch(found->second.executable, stream_), "launching a step");
 }
 
 void StepGraphs::DropOldest() {

@@ -10,6 +10,10 @@
 
 namespace hillstar::cuda {
 
+// What `launch` puts on the stream, captured and ready to be launched; to be destroyed by the
+// caller. Errors: kDevice; what `launch` throws.
+cudaGraphExec_t CaptureGraph(cudaStream_t stream, const std::function<void()>& launch);
+
 class StepGraphs {
  public:
   explicit StepGraphs(cudaStream_t stream) : stream_(stream) {}
@@ -30,14 +34,11 @@ class StepGraphs {
   void Run(const Shape& shape, const std::function<void()>& launch);
   void Clear();
 
-  size_t num_graphs() const { return graphs_.size(); }
-
  private:
   struct Captured {
     cudaGraphExec_t executable = nullptr;
     uint64_t last_use = 0;
   };
-  Captured Capture(const std::function<void()>& launch);
   void DropOldest();
 
   cudaStream_t stream_;

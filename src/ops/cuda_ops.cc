@@ -364,10 +364,6 @@ void CudaOps::Clear(void* bytes, size_t num_bytes) {
   Check(cudaMemsetAsync(bytes, 0, num_bytes, memory_.stream()), "clearing memory");
 }
 
-void CudaOps::KeepRows(void*, int64_t, std::span<const int32_t>) {
-  CHECK(is_host());  // nothing leaves a step that is under way
-}
-
 void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
   cuda::Choose(context_, first_token, num_tokens);
 }
@@ -412,30 +408,20 @@ ExpertTask TaskOf(const ExpertLayer& layer, const ExpertGroups& groups, int64_t 
   return task;
 }
 
-LinearSlice LayerOf(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens, float* y) {
-  LinearSlice s;
-  s.w = w;
-  s.x = x;
-  s.num_tokens = num_tokens;
-  s.y = y;
-  s.y_stride = w.rows;
-  return s;
-}
-
 }  // namespace
 
 void CudaOps::ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,
                         const ActivationPlanes& x, int64_t num_tokens, float* hidden,
                         float* shared) {
   cuda::ExpertsUp(context_, TaskOf(layer, groups, num_tokens), x, hidden,
-                  {LayerOf(layer.shared_gate, x, num_tokens, shared), layer.shared_up});
+                  {WholeLayer(layer.shared_gate, x, num_tokens, shared), layer.shared_up});
 }
 
 void CudaOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                           const ActivationPlanes& hidden, const ActivationPlanes& shared,
                           int64_t num_tokens, float* rows, float* out) {
   cuda::ExpertsDown(context_, TaskOf(layer, groups, num_tokens), hidden, rows,
-                    LayerOf(layer.shared_down, shared, num_tokens, out));
+                    WholeLayer(layer.shared_down, shared, num_tokens, out));
 }
 
 void CudaOps::Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) {

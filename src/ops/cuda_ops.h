@@ -72,7 +72,6 @@ class CudaOps : public Ops {
               const ActivationPlanes& out) override;
   void ListAll(const StepTokens& step, const Selection& selection) override;
   void Clear(void* bytes, size_t num_bytes) override;
-  void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
   void Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
              const ExpertGroups& groups) override;

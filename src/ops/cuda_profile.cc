@@ -2,10 +2,19 @@
 
 #include <algorithm>
 
+#include "ops/cuda_graphs.h"
+
 namespace hillstar::cuda {
 namespace {
 
 constexpr size_t kReplays = 5;
+
+// Tells an observer of this thread's launches while it lives.
+class Observing {
+ public:
+  explicit Observing(LaunchObserver& observer) { CurrentObserver() = &observer; }
+  ~Observing() { CurrentObserver() = nullptr; }
+};
 
 void Free(std::vector<cudaEvent_t>& events) {
   for (cudaEvent_t event : events) cudaEventDestroy(event);
@@ -29,17 +38,11 @@ void StepProfile::BeforeLaunch(const char* name, const LaunchShape& shape, cudaS
 
 void StepProfile::Run(const std::function<void()>& launch) {
   const size_t first = times_.size();
-  cudaGraph_t graph = nullptr;
-  Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capturing a step");
-  CurrentObserver() = this;
-  launch();
-  CurrentObserver() = nullptr;
-  RecordEvent();
-  Check(cudaStreamEndCapture(stream_, &graph), "capturing a step");
-  cudaGraphExec_t executable = nullptr;
-  const cudaError_t error = cudaGraphInstantiate(&executable, graph, 0);
-  cudaGraphDestroy(graph);
-  Check(error, "preparing a captured step");
+  const cudaGraphExec_t executable = CaptureGraph(stream_, [&] {
+    const Observing observing(*this);
+    launch();
+    RecordEvent();
+  });
   std::vector<std::vector<float>> all(times_.size() - first);
   for (size_t replay = 0; replay < kReplays; ++replay) {
     Check(cudaGraphLaunch(executable, stream_), "launching a step");

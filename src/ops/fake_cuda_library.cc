@@ -21,6 +21,13 @@ class FakeMemory : public HostMemory {
   uint64_t available_;
 };
 
+// The CPU's, under a GPU's name.
+class FakeOps : public CpuOps {
+ public:
+  using CpuOps::CpuOps;
+  std::string_view name() const override { return "cuda"; }
+};
+
 class FakeGpu : public Backend {
  public:
   FakeGpu(DeviceInfo info, uint64_t limit, uint64_t available)
@@ -34,7 +41,7 @@ class FakeGpu : public Backend {
  private:
   DeviceInfo info_;
   FakeMemory memory_;
-  CpuOps ops_;
+  FakeOps ops_;
 };
 
 constexpr uint64_t kSmall = 1'000'000, kLarge = uint64_t{1} << 40;

@@ -184,7 +184,7 @@ class Ops : public WorkspaceMemory {
   virtual StepTokens BeginStep(const StepInput& input, bool is_repeated) = 0;
   // Begins the step after one whose tokens FeedLikeliest chose: the same sequences, each a position
   // further, with ids that only the backend knows. REQUIRES !is_host().
-  virtual StepTokens NextStep(const StepInput& input) = 0;
+  virtual StepTokens NextStep(const StepInput& input);
   // The tokens before row `first` have done their part: row 0 of what follows is the step's row
   // `first`. The step was not rounded up.
   virtual StepTokens DropRowsBefore(const StepTokens& step, int64_t first) = 0;
@@ -293,7 +293,7 @@ class Ops : public WorkspaceMemory {
   virtual void Clear(void* bytes, size_t num_bytes) = 0;
   // rows[i] = rows[kept[i]] for ascending `kept`: closes the gaps that tokens leave behind.
   // REQUIRES is_host().
-  virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) = 0;
+  virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept);
   // The router's choice for every token: experts int32 [T, k], weights f32 [T, k].
   virtual void Choose(const RouterChoice& first_token, int64_t num_tokens) = 0;
   // Gives every (token, rank) a slot. experts: int32 [T, num_chosen].
@@ -322,21 +322,21 @@ class Ops : public WorkspaceMemory {
   // the lowest of equals: the ids of the step that NextStep may begin. A row with NaN or +infinity
   // is a bad token. REQUIRES !is_host().
   virtual void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
-                             const float* logits, int64_t n) = 0;
+                             const float* logits, int64_t n);
   // Asks for the ids that FeedLikeliest chose; TakeLikeliest waits for them and for nothing that
   // was asked for later. Of a few questions at once, in their order.
-  virtual void AskLikeliest() = 0;
+  virtual void AskLikeliest();
   struct Likeliest {
     std::vector<int32_t> ids;  // of the step's tokens
     std::vector<BadToken> bad;
   };
-  virtual Likeliest TakeLikeliest() = 0;
+  virtual Likeliest TakeLikeliest();
 
   // Between the two, repeated steps are measured kernel by kernel. A CPU has nothing to tell.
   virtual void BeginProfile() {}
   virtual std::vector<KernelTime> EndProfile() { return {}; }
   // Measured now.
-  virtual DevicePeaks MeasurePeaks() { return {}; }
+  virtual DevicePeaks MeasurePeaks() = 0;
 
   // To the host; waits for what was asked for.
   virtual void Read(void* to, const void* from, size_t num_bytes) = 0;

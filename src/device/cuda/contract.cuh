@@ -87,9 +87,10 @@ __device__ __forceinline__ RowScale ScaleOf(float amax) {
 }
 
 // Of the lanes of a warp, for all of them.
-__device__ __forceinline__ float WarpMax(float x) {
+template <typename T>
+__device__ __forceinline__ T WarpMax(T x) {
   for (int bits = 16; bits > 0; bits /= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, x, bits);
+    const T other = __shfl_xor_sync(kAllLanes, x, bits);
     x = other > x ? other : x;
   }
   return x;

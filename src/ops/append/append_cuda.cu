@@ -18,14 +18,6 @@ struct BlockScratch {
   uint32_t warps[2][kThreads / kWarpLanes];
 };
 
-__device__ __forceinline__ uint32_t MaxOfWarp(uint32_t x) {
-#pragma unroll
-  for (int bits = kWarpLanes / 2; bits > 0; bits /= 2) {
-    x = max(x, __shfl_xor_sync(kAllLanes, x, bits));
-  }
-  return x;
-}
-
 // The largest magnitudes of values[0, n) and values[n, n + m); for all threads. Beyond the finite
 // numbers (infinite or NaN) where a value is: magnitudes order as their bits do.
 struct Magnitudes {
@@ -41,7 +33,7 @@ __device__ HILLSTAR_OUT_OF_LINE Magnitudes BlockMagnitudes(
   const int warp = threadIdx.x / kWarpLanes, lane = threadIdx.x % kWarpLanes;
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
-    largest[part] = MaxOfWarp(largest[part]);
+    largest[part] = WarpMax(largest[part]);
     if (lane == 0) warps[part][warp] = largest[part];
   }
   __syncthreads();

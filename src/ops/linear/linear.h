@@ -41,6 +41,18 @@ struct LinearSlice {
   constexpr int64_t x_row(int64_t t) const { return x_rows ? x_rows[t] : x_first + t * x_step; }
 };
 
+// All of a layer for num_tokens tokens, y dense.
+inline LinearSlice WholeLayer(const WeightView& w, const ActivationPlanes& x, int64_t num_tokens,
+                              float* y) {
+  LinearSlice s;
+  s.w = w;
+  s.x = x;
+  s.num_tokens = num_tokens;
+  s.y = y;
+  s.y_stride = w.rows;
+  return s;
+}
+
 // A piece of an expert's (or a dense MLP's) first half: h = silu(gate x) * (up x).
 // As LinearSlice, with the gate matrix in `linear.w` and the up matrix beside it.
 struct SwiGluSlice {

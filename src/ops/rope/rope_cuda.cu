@@ -22,11 +22,7 @@ __device__ __forceinline__ bool QuantiseRowByWarp(const ValueFn& value, int64_t 
   for (int64_t i = lane; i < n; i += kWarpLanes) {
     largest = max(largest, __float_as_uint(Magnitude(value(i))));
   }
-#pragma unroll 1
-  for (int bits = kWarpLanes / 2; bits > 0; bits /= 2) {
-    largest = max(largest, __shfl_xor_sync(kAllLanes, largest, bits));
-  }
-  const float amax = __uint_as_float(largest);
+  const float amax = __uint_as_float(WarpMax(largest));
   const bool finite = IsFinite(amax);
   const RowScale s = finite ? ScaleOf(amax) : RowScale{0.0f, 0.0f};
 #pragma unroll 2

@@ -148,14 +148,11 @@ inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 inline float __int2float_rn(int a) { return float(a); }
-inline int __float2int_rn(float a) { return int(std::rint(a)); }
 inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
 inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
 inline unsigned __float_as_uint(float a) { return std::bit_cast<unsigned>(a); }
 inline float __uint_as_float(unsigned a) { return std::bit_cast<float>(a); }
 inline int __popc(unsigned a) { return std::popcount(a); }
-inline int __clz(int a) { return std::countl_zero(unsigned(a)); }
-inline int __ffs(int a) { return a ? std::countr_zero(unsigned(a)) + 1 : 0; }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t(b) << 32 | a;
   unsigned result = 0;
@@ -166,18 +163,6 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     result |= byte << (8 * i);
   }
   return result;
-}
-inline int __dp4a(int a, int b, int c) {
-  for (int i = 0; i < 4; ++i) c += int(int8_t(a >> (8 * i))) * int(int8_t(b >> (8 * i)));
-  return c;
-}
-template <typename T>
-T __ldg(const T* p) {
-  return *p;
-}
-template <typename T>
-T __ldcs(const T* p) {
-  return *p;
 }
 template <typename T>
 T __ldcg(const T* p) {
@@ -201,18 +186,6 @@ T atomicMin(T* p, U value) {
   *p = std::min(old, T(value));
   return old;
 }
-template <typename T, typename U>
-T atomicOr(T* p, U value) {
-  const T old = *p;
-  *p = old | T(value);
-  return old;
-}
-template <typename T, typename U>
-T atomicExch(T* p, U value) {
-  const T old = *p;
-  *p = T(value);
-  return old;
-}
 template <typename T>
 T atomicCAS(T* p, T expected, T value) {
   const T old = *p;
@@ -220,7 +193,5 @@ T atomicCAS(T* p, T expected, T value) {
   return old;
 }
 inline void __threadfence() {}
-inline void __threadfence_block() {}
-inline void __nanosleep(unsigned) {}
 using std::max;
 using std::min;

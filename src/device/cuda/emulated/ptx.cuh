@@ -62,9 +62,6 @@ inline void MmaUnsignedSigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, 
 inline void MmaSignedSigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   emulated_mma::Mma<int8_t, int8_t>(c, a, b0, b1);
 }
-inline void MmaSignedUnsigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  emulated_mma::Mma<int8_t, uint8_t>(c, a, b0, b1);
-}
 
 struct EmulatedMatrixRow {
   const void* row;
@@ -137,7 +134,6 @@ inline void BulkCopy(void* shared, const void* from, int bytes, uint64_t* barrie
 }
 
 inline void Forget(int&) {}
-inline float LoadVolatile(const float* from) { return *from; }
 inline float HalfBitsToFloat(uint16_t bits) { return HalfToFloat(bits); }
 inline float RoundToInteger(float x) { return std::rint(x); }
 

@@ -41,14 +41,6 @@ __device__ __forceinline__ void MmaSignedSigned(int (&c)[4], const uint32_t (&a)
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ void MmaSignedUnsigned(int (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                                  uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 "
-      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // Four matrices of 8 rows x 16 bytes of shared memory: lane l gives the address of row l % 8 of
 // matrix l / 8 (16-byte aligned) and gets of each matrix bytes 4 t .. 4 t + 3 of row g.
@@ -168,13 +160,6 @@ __device__ __forceinline__ void BulkCopy(void* shared, const void* from, int byt
       "l"(from), "r"(bytes), "r"(at)
       : "memory");
 #endif
-}
-
-// Memory that other blocks wrote in this kernel, before a ticket was taken.
-__device__ __forceinline__ float LoadVolatile(const float* from) {
-  float v;
-  asm volatile("ld.volatile.global.f32 %0,[%1];" : "=f"(v) : "l"(from) : "memory");
-  return v;
 }
 
 // The float of an IEEE binary16's bits.
