@@ -24,6 +24,7 @@ struct MatrixWork {
   int num_heads = 1;
   int num_tokens = 0;
   ActivationPlanes x;
+  FloatRows floats;                 // in the place of x, in the decode kernel
   const int32_t* x_rows = nullptr;  // row of token t, or null: x_first + t * x_step
   int64_t x_first = 0;
   int64_t x_step = 1;

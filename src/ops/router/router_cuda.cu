@@ -9,6 +9,7 @@ namespace {
 constexpr int kWarps = kNumPartials / kWarpLanes;
 
 // A tile of kRows rows of the matrix and kTokens tokens; thread j has partial j of each product.
+// One row alone is fetched, to dynamic shared memory, before the kernel before this one has ended.
 template <int kRows, int kTokens>
 __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSlice s) {
   __shared__ float partials[kWarps][kNumPartials];
@@ -24,7 +25,15 @@ __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSli
   for (int t = 0; t < kTokens; ++t) x[t] = s.x + min(first_token + t, s.num_tokens - 1) * s.cols;
   float sum[kRows][kTokens] = {};
   LetNextBegin();
+  if constexpr (kRows == 1) {
+    float* fetched = reinterpret_cast<float*>(DynamicShared());
+    for (int64_t i = threadIdx.x; i < s.cols; i += kNumPartials) CopyAsync4(fetched + i, w[0] + i);
+    CommitCopies();
+    WaitForCopies<0>();  // of this thread's values, which nobody else reads
+    w[0] = fetched;
+  }
   WaitForPrevious();
+#pragma unroll 4
   for (int64_t i = threadIdx.x; i < s.cols; i += kNumPartials) {
     float a[kTokens];
 #pragma unroll
@@ -61,33 +70,38 @@ __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSli
 template <int kRows, int kTokens>
 void LaunchFloatLinear(const KernelContext& context, const FloatLinearSlice& s) {
   const dim3 grid(unsigned(CeilDiv(s.num_rows, kRows)), unsigned(CeilDiv(s.num_tokens, kTokens)));
-  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, {grid, dim3(kNumPartials)},
+  const size_t fetched = kRows == 1 ? size_t(s.cols) * sizeof(float) : 0;
+  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, {grid, dim3(kNumPartials), fetched},
          context.stream, s);
 }
 
-constexpr int kChooseThreads = 256;
+constexpr int kChooseThreads = 1024;
+// Threads that find an expert's rank together, each among a part of the others.
+constexpr int kRankThreads = 4;
 
 struct RouteTask {
   RouterChoice choice;
   ExpertGroups groups;  // of a step of one token, or empty
 };
 
-// Scores are read four at once, in turns of two: experts are padded to so many with -infinity.
-constexpr int kScoresPadded = 8;
+// Scores are read four at once by each thread: experts are padded to so many with -infinity.
+constexpr int kScoresPadded = 4 * kRankThreads;
 __host__ __device__ constexpr int PaddedScores(int num_experts) {
   return (num_experts + kScoresPadded - 1) / kScoresPadded * kScoresPadded;
 }
 
-// How many experts come before expert e, whose score is `mine`.
-__device__ __forceinline__ int RankOf(const float* scores, int num_experts, int e, float mine) {
+// How many experts come before expert e, whose score is `mine`, of the fours first, first +
+// kRankThreads, ...
+__device__ __forceinline__ int RankAmong(const float* scores, int num_experts, int first, int e,
+                                         float mine) {
   int rank = 0;
 #pragma unroll 2
-  for (int first = 0; first < PaddedScores(num_experts); first += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(scores + first);
+  for (int at = 4 * first; at < PaddedScores(num_experts); at += kScoresPadded) {
+    const float4 four = *reinterpret_cast<const float4*>(scores + at);
     const float others[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      rank += others[i] > mine || (others[i] == mine && first + i < e);
+      rank += others[i] > mine || (others[i] == mine && at + i < e);
     }
   }
   return rank;
@@ -102,8 +116,8 @@ __global__ void __launch_bounds__(kChooseThreads)
   const int padded = PaddedScores(num_experts);
   float* weights = scores + padded;
   int32_t* experts = reinterpret_cast<int32_t*>(weights + num_chosen);
-  if (int(threadIdx.x) < padded - num_experts) {
-    scores[num_experts + threadIdx.x] = __int_as_float(int(0xff800000u));
+  for (int e = threadIdx.x; e < padded; e += kChooseThreads) {
+    scores[e] = e < num_experts ? c.bias[e] : __int_as_float(int(0xff800000u));
   }
   LetNextBegin();
   WaitForPrevious();
@@ -112,12 +126,22 @@ __global__ void __launch_bounds__(kChooseThreads)
   bool finite = true;
   for (int e = threadIdx.x; e < num_experts; e += kChooseThreads) {
     finite = finite && IsFinite(logits[e]);
-    scores[e] = __fadd_rn(Sigmoid(logits[e]), c.bias[e]);
+    scores[e] = __fadd_rn(Sigmoid(logits[e]), scores[e]);
   }
   finite = !__syncthreads_or(!finite);
-  for (int e = threadIdx.x; e < num_experts; e += kChooseThreads) {
-    const int rank = finite ? RankOf(scores, num_experts, e, scores[e]) : e;
-    if (rank >= num_chosen) continue;
+  const int part = threadIdx.x % kRankThreads;
+  for (int first = 0; first < num_experts; first += kChooseThreads / kRankThreads) {
+    const int e = first + int(threadIdx.x) / kRankThreads;
+    int rank = e;
+    if (finite) {
+      const bool is_there = e < num_experts;
+      rank = is_there ? RankAmong(scores, num_experts, part, e, scores[e]) : num_chosen;
+#pragma unroll
+      for (int bits = 1; bits < kRankThreads; bits *= 2) {
+        rank += __shfl_xor_sync(kAllLanes, rank, bits);
+      }
+    }
+    if (part != 0 || rank >= num_chosen) continue;
     experts[rank] = e;
     weights[rank] = finite ? Sigmoid(logits[e]) : 0.0f;
   }
@@ -183,7 +207,11 @@ __global__ void __launch_bounds__(kNumPartials)
 }  // namespace
 
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
-  if (layer.num_tokens == 1) {
+  // A row has to fit a block's shared memory beside the partial sums.
+  const bool fits = size_t(layer.cols) * sizeof(float) + (16 << 10) <= size_t(context.shared_bytes);
+  if (!fits) {
+    LaunchFloatLinear<8, 8>(context, layer);
+  } else if (layer.num_tokens == 1) {
     LaunchFloatLinear<1, 1>(context, layer);
   } else if (layer.num_tokens <= 16) {
     LaunchFloatLinear<1, 4>(context, layer);
