@@ -60,8 +60,8 @@ __device__ uint8_t ToE4m3(float x) {
 }
 
 // StoreRowPart of values whose largest magnitude is `amax`: false, and zeros, if one is not finite.
-__device__ HILLSTAR_OUT_OF_LINE bool StorePart(const KvRowPart& part, const float* values,
-                                               float amax, uint8_t* row) {
+__device__ __forceinline__ bool StorePart(const KvRowPart& part, const float* values, float amax,
+                                          uint8_t* row) {
   const bool finite = IsFinite(amax);
   float scale = 0;
   if (part.format == PartFormat::kE4m3) {
