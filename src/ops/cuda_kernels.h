@@ -168,8 +168,8 @@ void Argmax(const KernelContext& context, const ArgmaxTask& task);
 
 // peak_cuda.cu -----------------------------------------------------------------------------------
 
-// For measuring: reads num_bytes (a multiple of 16); multiplies bytes on all tensor cores for about
-// a millisecond and returns how many products that is. *sum: anything.
+// For measuring: reads num_bytes (a multiple of 16); multiplies bytes on all tensor cores for a
+// millisecond and returns how many products that is. *sum grows by all words or products; may wrap.
 void ReadAll(const KernelContext& context, const uint8_t* bytes, uint64_t num_bytes, int32_t* sum);
 double MultiplyAll(const KernelContext& context, int32_t* sum);
 

@@ -93,7 +93,7 @@ struct TestLayer {
   // What y must be: poison where nothing is written.
   AlignedVector<float> Want(const WeightView* up = nullptr) const {
     AlignedVector<float> want(y->size());
-    std::memset(want.data(), kPoisonByte, want.size() * sizeof(float));
+    if (!want.empty()) std::memset(want.data(), kPoisonByte, want.size() * sizeof(float));
     LinearSlice s = slice;
     s.y = want.data();
     if (up) {
@@ -564,6 +564,24 @@ TEST(LinearCuda, ExpertsOfFloats) {
     ExpectExperts(two, format, 2, true);
     ExpectExperts(two, format == WeightFormat::kW8 ? WeightFormat::kW4 : WeightFormat::kW8, 2,
                   true);
+  }
+}
+
+// Every kernel once, in the smallest shapes: what compute-sanitizer runs (tools/gpu.sh).
+TEST(LinearCuda, Sanitized) {
+  HILLSTAR_NEEDS_GPU();
+  for (WeightFormat format : kFormats) {
+    ExpectShape(format, 33, 576, {1, 5});        // few tokens: one tile, two
+    ExpectShape(format, 17, 128, {9, 33, 129});  // many: the sizes of tiles
+    TestExperts one(format, 128, 33, {0, 1, 0, 1}, 1);
+    ExpectExperts(one, format, 1);
+    ExpectExperts(one, format, 1, /*of_floats=*/true);
+    TestExperts few(format, 128, 33, {0, 5, 3, 0}, 7);
+    ExpectExperts(few, format, 7);
+    TestExperts many(format, 128, 33, {40, 0}, 9);
+    ExpectExperts(many, format, 9);
+    TestExperts most(format, 128, 33, {150, 50}, 9);
+    ExpectExperts(most, format, 9);
   }
 }
 
