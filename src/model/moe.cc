@@ -22,8 +22,8 @@ void ForwardPass::DenseMlp(const MlpWeights& mlp) {
 }
 
 void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
-  ops_.FloatLinear({moe.router, w_.normed, c_.hidden_size, num_tokens(), 0, c_.num_experts,
-                    w_.router_logits, c_.num_experts});
+  const FloatLinearSlice router{moe.router, w_.normed,      c_.hidden_size,   num_tokens(),
+                                0,          c_.num_experts, w_.router_logits, c_.num_experts};
   RouterChoice choice;
   choice.logits = w_.router_logits;
   choice.bias = moe.router_bias;
@@ -35,11 +35,12 @@ void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
   choice.weights = w_.expert_weights;
   const ExpertLayer experts = experts_.at(&moe);
   if (router_tap_) {
+    ops_.FloatLinear(router);
     ops_.Choose(choice, num_tokens());
     TapRouter(choice, layer);
     ops_.GroupByExpert(w_.expert_ids, step_, experts, w_.groups);
   } else {
-    ops_.Route(choice, step_, experts, w_.groups);
+    ops_.Route(router, choice, step_, experts, w_.groups);
   }
   RoutedExperts(experts);
   addend_ = {

@@ -128,9 +128,10 @@ void FinishProjections(const KernelContext& context, const FinishTask& task);
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer);
 // Ops::Choose. A token whose logits are not finite chooses the first experts.
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens);
-// Choose and GroupByExpert for a step of one token that is there.
-void ChooseForOne(const KernelContext& context, const RouterChoice& choice,
-                  const ExpertGroups& groups);
+// Ops::Route for a step of one token that is there, in one launch. *ticket is 0, also afterwards.
+// False, and nothing is done, where a row of the router does not fit a block's shared memory.
+bool RouteOne(const KernelContext& context, const FloatLinearSlice& router,
+              const RouterChoice& choice, const ExpertGroups& groups, int32_t* ticket);
 // Ops::GroupByExpert.
 void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
                    const int32_t* live, int64_t num_experts, int64_t num_chosen,

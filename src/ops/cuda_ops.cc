@@ -48,7 +48,7 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits) + ArgmaxScratchBytes(kMaxAnswers) +
+         StepTables::Bytes(limits) + sizeof(int32_t) + ArgmaxScratchBytes(kMaxAnswers) +
          kMaxAnswers * sizeof(int32_t);
 }
 
@@ -56,6 +56,7 @@ void CudaOps::Prepare(const Limits& limits) {
   limits_ = limits;
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
+  ticket_ = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
   likeliest_ = memory_.Alloc(MemoryTag::kWorkspace, kMaxAnswers * sizeof(int32_t));
   argmax_ = memory_.Alloc(MemoryTag::kWorkspace, ArgmaxScratchBytes(kMaxAnswers));
   while (answers_.size() < kQuestions) {
@@ -387,10 +388,11 @@ void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
   cuda::Choose(context_, first_token, num_tokens);
 }
 
-void CudaOps::Route(const RouterChoice& first_token, const StepTokens& step,
-                    const ExpertLayer& layer, const ExpertGroups& groups) {
-  if (step.num_tokens == 1) return ChooseForOne(context_, first_token, groups);
-  Ops::Route(first_token, step, layer, groups);
+void CudaOps::Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+                    const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) {
+  auto* ticket = reinterpret_cast<int32_t*>(ticket_.data());
+  if (step.num_tokens == 1 && RouteOne(context_, router, first_token, groups, ticket)) return;
+  Ops::Route(router, first_token, step, layer, groups);
 }
 
 void CudaOps::GroupByExpert(const int32_t* experts, const StepTokens& step,

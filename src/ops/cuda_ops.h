@@ -76,8 +76,8 @@ class CudaOps : public Ops {
   void ListAll(const StepTokens& step, const Selection& selection) override;
   void Clear(void* bytes, size_t num_bytes) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
-  void Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
-             const ExpertGroups& groups) override;
+  void Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+             const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) override;
   void FinishProjections(const StepTokens& step, const Projections& p) override;
   void GroupByExpert(const int32_t* experts, const StepTokens& step, const ExpertLayer& layer,
                      const ExpertGroups& groups) override;
@@ -109,6 +109,7 @@ class CudaOps : public Ops {
   std::vector<DeviceBuffer> buffers_;
   DeviceBuffer scratch_;  // of attention and selection, which follow each other
   DeviceBuffer bad_;      // int32 [max_tokens]
+  DeviceBuffer ticket_;   // int32: RouteOne
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
   std::optional<StepProfile> profile_;

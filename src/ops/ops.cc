@@ -19,8 +19,9 @@ Ops::Likeliest Ops::TakeLikeliest() {
 }
 void Ops::KeepRows(void*, int64_t, std::span<const int32_t>) { CHECK(is_host()); }
 
-void Ops::Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
-                const ExpertGroups& groups) {
+void Ops::Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+                const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) {
+  FloatLinear(router);
   Choose(first_token, step.num_tokens);
   GroupByExpert(first_token.experts, step, layer, groups);
 }

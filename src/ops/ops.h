@@ -304,9 +304,10 @@ class Ops : public WorkspaceMemory {
   // Gives every (token, rank) a slot. experts: int32 [T, num_chosen].
   virtual void GroupByExpert(const int32_t* experts, const StepTokens& step,
                              const ExpertLayer& layer, const ExpertGroups& groups) = 0;
-  // Choose and GroupByExpert, one after the other or at once.
-  virtual void Route(const RouterChoice& first_token, const StepTokens& step,
-                     const ExpertLayer& layer, const ExpertGroups& groups);
+  // FloatLinear of the router, Choose and GroupByExpert, one after the other or at once.
+  // REQUIRES: router.y is first_token.logits.
+  virtual void Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+                     const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups);
   // hidden[slot] = silu(gate x) * (up x) of the slot's token and expert, f32 [T * k, intermediate];
   // shared[t]: of the shared expert, f32 [T, its intermediate].
   virtual void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,

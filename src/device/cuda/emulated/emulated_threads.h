@@ -145,6 +145,12 @@ inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
     value = std::max(value, __shfl_xor_sync(mask, value, bits));
   return value;
 }
+inline int __reduce_min_sync(unsigned mask, int value) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    value = std::min(value, __shfl_xor_sync(mask, value, bits));
+  }
+  return value;
+}
 unsigned __ballot_sync(unsigned mask, int predicate);
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) {
