@@ -258,7 +258,7 @@ struct ExpertTask {
   const int32_t* begin = nullptr;        // [experts + 1]
   const int32_t* slot_tokens = nullptr;  // [num_slots]
   int64_t num_slots = 0;                 // that the launch is shaped for: tokens * rank
-  int64_t num_tokens = 0;                // of the shared expert
+  int64_t num_tokens = 0;                // of the step: no expert has more slots
 };
 // hidden[s] = silu(gate x) * (up x) of slot s's token: planes x [T, D] -> f32 [slots,
 // intermediate]; shared: likewise for every token, with x and num_tokens of the slice.

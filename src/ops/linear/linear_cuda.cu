@@ -82,6 +82,7 @@ ExpertWork WorkOf(const ExpertTask& task, const ActivationPlanes& x, float* y) {
   work.begin = task.begin;
   work.num_experts = int(task.num_experts);
   work.num_slots = int(task.num_slots);
+  work.num_tokens = int(task.num_tokens);
   work.matrix.groups = int(x.groups());
   work.matrix.x = x;
   work.matrix.y = y;

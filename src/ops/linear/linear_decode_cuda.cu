@@ -17,7 +17,7 @@ class WarpInputs {
   __device__ WarpInputs(uint8_t* inputs, const DecodeShape& shape, const BadTokens& bad, int lane)
       : bad_(bad),
         inputs_(inputs),
-        num_columns_(shape.num_columns),
+        num_tokens_(shape.num_tokens),
         num_slots_(shape.input_slots),
         lane_(lane) {
     Use(0);
@@ -34,7 +34,7 @@ class WarpInputs {
     if (pass < loaded_ && (kept && m.passes <= num_slots_)) return;
     loaded_ = pass + 1;
     __syncwarp();
-    uint8_t* to = inputs_ + (kept ? pass : 0) * I::Bytes(num_columns_);
+    uint8_t* to = inputs_ + (kept ? pass : 0) * I::Bytes(num_tokens_);
     if (m.floats.data) {
       Quantise(m, q, to);
     } else {
@@ -48,8 +48,7 @@ class WarpInputs {
     return *reinterpret_cast<const uint4*>(words_[tile] + group * 64);
   }
   __device__ __forceinline__ float2 ScaleAndCorrection(int tile, int group) const {
-    return *reinterpret_cast<const float2*>(scales_ + tile * kTileTokens * I::kScaleBytes +
-                                            group * 8);
+    return *reinterpret_cast<const float2*>(scales_[tile] + group * 8);
   }
 
  private:
@@ -88,7 +87,7 @@ class WarpInputs {
       const int t = i * kTileTokens + tid;
       if (t >= m.num_tokens || gid >= q.groups) continue;
       const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
-      *reinterpret_cast<float2*>(to + num_columns_ * I::kColumnBytes + t * I::kScaleBytes +
+      *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
                                  gid * 8) = ScaleAndCorrectionOf(m.x.scale[at], m.x.sum[at]);
     }
     WaitForCopies<0>();
@@ -111,27 +110,28 @@ class WarpInputs {
         *reinterpret_cast<uint32_t*>(place + (2 * t + 1) * I::kColumnBytes + i * 16) = mine.lo[i];
       }
       if (part != 0) continue;
-      *reinterpret_cast<float2*>(to + num_columns_ * I::kColumnBytes + t * I::kScaleBytes + g * 8) =
-          ScaleAndCorrectionOf(mine.scale, mine.sum);
+      *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
+                                 g * 8) = ScaleAndCorrectionOf(mine.scale, mine.sum);
       if (!mine.finite) NoteBad(bad_.first, bad_.code, m.floats.owner.token(row));
     }
   }
   __device__ __forceinline__ void Use(int slot) {
-    const uint8_t* from = inputs_ + slot * I::Bytes(num_columns_);
+    const uint8_t* from = inputs_ + slot * I::Bytes(num_tokens_);
 #pragma unroll 1
     for (int i = 0; i < kTiles; ++i) {
-      const int column = min(i * 8 + lane_ / 4, num_columns_ - 1);
+      const int column = min(i * 8 + lane_ / 4, 2 * num_tokens_ - 1);
+      const int t = min(i * kTileTokens + lane_ % 4, num_tokens_ - 1);
       words_[i] = from + column * I::kColumnBytes + lane_ % 4 * 16;
+      scales_[i] = from + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes;
     }
-    scales_ = from + num_columns_ * I::kColumnBytes + lane_ % 4 * I::kScaleBytes;
   }
 
   const BadTokens& bad_;
   uint8_t* inputs_;
-  int num_columns_, num_slots_, lane_;
+  int num_tokens_, num_slots_, lane_;
   int run_ = -1, loaded_ = 0;  // passes of the run that have been loaded
   const uint8_t* words_[kTiles];
-  const uint8_t* scales_;
+  const uint8_t* scales_[kTiles];
 };
 
 // What a lane needs of a group: weights, the scales of its rows, B words of each tile.
@@ -254,7 +254,7 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
   const DecodeShape& shape = block.shape;
   const int lane = block.lane;
   WarpInputs<kFormat, kTiles> x(block.shared + block.layout.inputs +
-                                    block.warp * shape.input_slots * I::Bytes(shape.num_columns),
+                                    block.warp * shape.input_slots * I::Bytes(shape.num_tokens),
                                 shape, bad, lane);
   RingPosition ring;
   for (RingPosition at;; at.Next(shape.num_units)) {
@@ -272,11 +272,13 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
       } else {
         MultiplySegment<kFormat, kTiles, 1>(sums, block, ring, x, q.groups);
       }
-      float* to = block.sums(at.slot) +
-                  ((q.block * unit.m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
-                  lane / 4 * 4;
+      float* to =
+          block.sums(at.slot) +
+          ((q.block * unit.m.segments + q.segment) * shape.num_tokens + lane % 4) * kBlockRows +
+          lane / 4 * 4;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
+        if (tile * kTileTokens + lane % 4 >= shape.num_tokens) break;
         *reinterpret_cast<float4*>(to + tile * kTileTokens * kBlockRows) =
             make_float4(sums[tile][0], sums[tile][1], sums[tile][2], sums[tile][3]);
       }
@@ -287,9 +289,9 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
 }
 
 // Adds the segments' sums of a unit in ascending order and writes what comes of them, by the
-// writing warps, of which this is thread `thread`.
-template <int kTokens>
-__device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, uint32_t thread) {
+// writing warps, of which this is thread `thread`. unit_tokens: DecodeShape::num_tokens.
+__device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, int unit_tokens,
+                                          uint32_t thread) {
   const MatrixWork& m = unit.m;
   const bool swiglu = m.up != nullptr;
   const int log_rows = swiglu ? 4 : 5, rows = 1 << log_rows, segments = m.segments;
@@ -301,12 +303,13 @@ __device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, u
     const int t = int(j) - block * int(tokens);
     const int64_t r = int64_t(unit.first_block + block) * rows + row;
     if (r >= m.rows) continue;
-    const float* from = sums + (block * segments * kTokens + t) * kBlockRows + row;
+    const float* from = sums + (block * segments * unit_tokens + t) * kBlockRows + row;
+    const int stride = unit_tokens * kBlockRows;
     float total = 0, up = 0;
 #pragma unroll 4
     for (int s = 0; s < segments; ++s) {
-      total = __fadd_rn(total, from[s * kBlockRows * kTokens]);
-      if (swiglu) up = __fadd_rn(up, from[s * kBlockRows * kTokens + kPanelRows]);
+      total = __fadd_rn(total, from[s * stride]);
+      if (swiglu) up = __fadd_rn(up, from[s * stride + kPanelRows]);
     }
     m.y[t * m.y_stride + r] = swiglu ? __fmul_rn(Silu(total), up) : total;
   }
@@ -321,7 +324,7 @@ __device__ __forceinline__ void Write(const DecodeBlock<kFormat, kTiles>& block)
     const Unit& unit = block.unit(at.slot);
     if (unit.blocks == 0) return;
     WaitForBarrier(block.summed(at.slot), at.parity);
-    WriteUnit<Inputs<kTiles>::kTokens>(unit, block.sums(at.slot), thread);
+    WriteUnit(unit, block.sums(at.slot), block.shape.num_tokens, thread);
     __syncwarp();
     if (block.lane == 0) Arrive(block.written(at.slot));
   }
@@ -414,7 +417,7 @@ bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
     s->input_slots = slots;
     for (int units : {3, 2, 1}) {
       s->num_units = units;
-      for (int depth : {8, 6, 4, 3, 2}) {
+      for (int depth : {8, 7, 6, 5, 4, 3, 2}) {
         s->depth = depth;
         if (DecodeLayout<kFormat, kTiles>(*s).end <= size_t(context.shared_bytes)) return true;
       }
@@ -458,7 +461,7 @@ LaunchShape ChooseShape(const KernelContext& context, std::span<const Candidate>
 template <WeightFormat kFormat, int kTiles>
 void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   DecodeShape shape;
-  shape.num_columns = 2 * std::min(num_tokens, Inputs<kTiles>::kTokens);
+  shape.num_tokens = std::min(num_tokens, Inputs<kTiles>::kTokens);
   Candidate candidates[kMaxLayersAtOnce];
   for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], 1};
   LaunchShape launch =
@@ -475,7 +478,7 @@ template <WeightFormat kFormat, int kTiles>
 void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork shared) {
   const int most = Inputs<kTiles>::kTokens;
   DecodeShape shape;
-  shape.num_columns = 2 * std::min(std::max(work.num_slots, shared.num_tokens), most);
+  shape.num_tokens = std::min(work.num_tokens, most);
   shape.num_entries = std::min(work.num_slots, work.num_experts + work.num_slots / most);
   work.matrix.num_tokens = 1;  // of a chunk, when blocks are counted
   const Candidate candidates[] = {{&work.matrix, std::min(work.num_slots, work.num_experts)},
