@@ -62,57 +62,48 @@ class WarpInputs {
                        __int_as_float(int(0u - uint32_t(sum) * uint32_t(Tile<kFormat>::kOffset))));
   }
 
+  // Four lanes have a group of the segment, each 16 of its values, in words 4 part .. 4 part + 3.
+  __device__ __forceinline__ int group() const { return lane_ / 4; }
+  __device__ __forceinline__ int part() const { return lane_ % 4; }
+  __device__ __forceinline__ void Store(uint8_t* to, int t, const PlaneSixteenth& x) const {
+    uint8_t* place = to + 2 * t * I::kColumnBytes + group() * 64 + Permuted(part()) * 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      *reinterpret_cast<uint32_t*>(place + i * 16) = x.hi[i];
+      *reinterpret_cast<uint32_t*>(place + I::kColumnBytes + i * 16) = x.lo[i];
+    }
+    if (part() != 0) return;
+    *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
+                               group() * 8) = ScaleAndCorrectionOf(x.scale, x.sum);
+  }
   // From planes.
   __device__ __forceinline__ void Copy(const MatrixWork& m, const Quantum& q, uint8_t* to) const {
-    const int gid = lane_ / 4, tid = lane_ % 4;
-#pragma unroll 1
-    for (int i = 0; i < kTiles; ++i) {
-      const int column = i * 8 + gid, t = column / 2;
-      if (t >= m.num_tokens) continue;
-      const int8_t* from = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
-                           q.segment * kSegmentGroups * kGroup;
-      const int8_t* word = from + tid * 4;
-      uint8_t* place = to + column * I::kColumnBytes + tid * 16;
+    if (group() >= q.groups) return;
+    const int64_t first = q.segment * kSegmentGroups + group();
 #pragma unroll 2
-      for (int g = 0; g < q.groups; ++g) {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + Permuted(j) * 16);
-        }
-      }
+    for (int t = 0; t < m.num_tokens; ++t) {
+      const int64_t at = m.x_row(t) * m.groups + first;
+      PlaneSixteenth mine;
+      const uint4 hi = reinterpret_cast<const uint4*>(m.x.hi + at * kGroup)[part()];
+      const uint4 lo = reinterpret_cast<const uint4*>(m.x.lo + at * kGroup)[part()];
+      mine.scale = m.x.scale[at];
+      mine.sum = m.x.sum[at];
+      mine.hi[0] = hi.x, mine.hi[1] = hi.y, mine.hi[2] = hi.z, mine.hi[3] = hi.w;
+      mine.lo[0] = lo.x, mine.lo[1] = lo.y, mine.lo[2] = lo.z, mine.lo[3] = lo.w;
+      Store(to, t, mine);
     }
-    CommitCopies();
-#pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const int t = i * kTileTokens + tid;
-      if (t >= m.num_tokens || gid >= q.groups) continue;
-      const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
-      *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
-                                 gid * 8) = ScaleAndCorrectionOf(m.x.scale[at], m.x.sum[at]);
-    }
-    WaitForCopies<0>();
   }
-  // From floats: four lanes have a group of the segment, each 16 of its values, in words 4 part ..
-  // 4 part + 3.
+  // From floats.
   __device__ __forceinline__ void Quantise(const MatrixWork& m, const Quantum& q,
                                            uint8_t* to) const {
-    const int g = lane_ / 4, part = lane_ % 4;
-    const int64_t first = (q.segment * kSegmentGroups + g) * kGroup + part * 16;
-    const int64_t left = g < q.groups ? m.x.cols - first : 0;
-    uint8_t* place = to + g * 64 + Permuted(part) * 4;
+    const int64_t first = (q.segment * kSegmentGroups + group()) * kGroup + part() * 16;
+    const int64_t left = group() < q.groups ? m.x.cols - first : 0;
 #pragma unroll 1
     for (int t = 0; t < m.num_tokens; ++t) {
       const int64_t row = m.x_row(t);
       const PlaneSixteenth mine = QuantiseByFour(RowOf(m.floats, row) + first, left);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        *reinterpret_cast<uint32_t*>(place + 2 * t * I::kColumnBytes + i * 16) = mine.hi[i];
-        *reinterpret_cast<uint32_t*>(place + (2 * t + 1) * I::kColumnBytes + i * 16) = mine.lo[i];
-      }
-      if (part != 0) continue;
-      *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
-                                 g * 8) = ScaleAndCorrectionOf(mine.scale, mine.sum);
-      if (!mine.finite) NoteBad(bad_.first, bad_.code, m.floats.owner.token(row));
+      Store(to, t, mine);
+      if (!mine.finite && part() == 0) NoteBad(bad_.first, bad_.code, m.floats.owner.token(row));
     }
   }
   __device__ __forceinline__ void Use(int slot) {
