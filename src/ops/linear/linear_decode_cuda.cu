@@ -80,7 +80,9 @@ class WarpInputs {
   __device__ __forceinline__ void Copy(const MatrixWork& m, const Quantum& q, uint8_t* to) const {
     if (group() >= q.groups) return;
     const int64_t first = q.segment * kSegmentGroups + group();
-#pragma unroll 2
+    // Tokens whose loads are on their way together, as far as registers reach.
+    constexpr int kAtOnce = kTiles == 1 || Tile<kFormat>::kIsW15 ? 2 : 4;
+#pragma unroll kAtOnce
     for (int t = 0; t < m.num_tokens; ++t) {
       const int64_t at = m.x_row(t) * m.groups + first;
       PlaneSixteenth mine;
