@@ -5,8 +5,10 @@
 // Usage: attend_speed [FORMAT[:TOKENS:POSITIONS[:sparse]] ...], by default q15 q8.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <random>
 
+#include "device/cuda/launch.cuh"
 #include "gpu_bench.h"
 
 namespace hillstar::cuda {
@@ -25,6 +27,40 @@ uint8_t* RandomBytes(size_t count) {
   }
   return p;
 }
+
+// Times of single kernels, each begun when the one before it has ended.
+class KernelTimes : public LaunchObserver {
+ public:
+  KernelTimes() { CurrentObserver() = this; }
+  ~KernelTimes() override {
+    CurrentObserver() = nullptr;
+    for (const Mark& mark : marks_) Require(cudaEventDestroy(mark.event));
+  }
+  void BeforeLaunch(const char* name, const LaunchShape&, cudaStream_t stream) override {
+    marks_.push_back({name, nullptr});
+    Require(cudaEventCreateWithFlags(&marks_.back().event, cudaEventDefault));
+    Require(cudaEventRecord(marks_.back().event, stream));
+  }
+  // Mean microseconds of each kernel in `runs` runs.
+  std::map<std::string, double> Mean(int runs, cudaStream_t stream) {
+    BeforeLaunch("end", {}, stream);
+    Require(cudaEventSynchronize(marks_.back().event));
+    std::map<std::string, double> times;
+    for (size_t i = 0; i + 1 < marks_.size(); ++i) {
+      float ms = 0;
+      Require(cudaEventElapsedTime(&ms, marks_[i].event, marks_[i + 1].event));
+      times[marks_[i].name] += double(ms) * 1e3 / runs;
+    }
+    return times;
+  }
+
+ private:
+  struct Mark {
+    std::string name;
+    cudaEvent_t event;
+  };
+  std::vector<Mark> marks_;
+};
 
 struct Context {
   int64_t tokens;
@@ -103,22 +139,33 @@ class Bench {
     task.scratch_bytes = AttendScratchBytes(c.tokens, task.max_keys, kHeads, layout);
     task.scratch = Alloc<uint8_t>(task.scratch_bytes);
     uint8_t* const* addresses_on_device = Copy(addresses);
-    const double seconds = gpu_.SecondsOf([&](int i) {
+    const auto attend = [&](int i) {
       task.pages = {ids_of_set[size_t(i % sets)], addresses_on_device, 0};
       Attend(gpu_.context(), task);
-    });
+    };
+    const double seconds = gpu_.SecondsOf(attend);
     const bool is_q8 = format == KvFormat::kQ8;
     const double products = 2.0 * ((is_q8 ? 2 : 3) * 2 * kLatent + 3 * kRope) * kHeads;
     const double read = c.prompt ? double(bytes) : keys * double(layout.row_bytes());
     fmt::print("{:<6}{:>7}{:>10}{:>8.0f}{:>10.1f}{:>9.0f}{:>8.0f}\n", KvFormatName(format),
                c.tokens, c.positions, keys / double(c.tokens), seconds * 1e6, read / seconds * 1e-9,
                products * keys / seconds * 1e-12);
+    PrintKernels(attend);
     std::fflush(stdout);
     Require(cudaFree(memory));
     Require(cudaFree(task.scratch));
   }
 
  private:
+  // The kernels of a run, each on its own: together they may take less.
+  void PrintKernels(const std::function<void(int)>& attend) const {
+    constexpr int kRuns = 8;
+    KernelTimes times;
+    for (int i = 0; i < kRuns; ++i) attend(i);
+    for (const auto& [name, us] : times.Mean(kRuns, gpu_.context().stream)) {
+      fmt::print("{:>48.1f}  {}\n", us, name);
+    }
+  }
   // Of every row, to something small.
   static void SetScales(const KvRowLayout& layout, uint8_t* memory, int64_t rows) {
     const float scales[2] = {1e-3f, 1e-3f};
