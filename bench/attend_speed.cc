@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <random>
 
+#include "device/cuda/launch.cuh"
 #include "gpu_bench.h"
 
 namespace hillstar::cuda {
@@ -93,10 +94,11 @@ class Bench {
     task.scratch_bytes = AttendScratchBytes(c.tokens, task.max_keys, kHeads, layout);
     task.scratch = Alloc<uint8_t>(task.scratch_bytes);
     uint8_t* const* addresses_on_device = Copy(addresses);
-    const double seconds = gpu_.SecondsOf([&](int i) {
+    const auto attend = [&](int i) {
       task.pages = {ids_of_set[size_t(i % sets)], addresses_on_device, 0};
       Attend(gpu_.context(), task);
-    });
+    };
+    const double seconds = gpu_.SecondsOf(attend);
     const bool is_q8 = format == KvFormat::kQ8;
     const double products = 2.0 * ((is_q8 ? 2 : 3) * 2 * kLatent + 3 * kRope) * kHeads;
     const double read = c.prompt ? double(bytes) : keys * double(layout.row_bytes());
@@ -106,12 +108,19 @@ class Bench {
     fmt::print("{:<6}{:>7}{:>10}{:>8.0f}{:>10.1f}{:>9.0f}{:>8.0f}{:>9.0f}%\n", KvFormatName(format),
                c.tokens, c.positions, keys / double(c.tokens), seconds * 1e6, read / seconds * 1e-9,
                products * keys / seconds * 1e-12, 100 * bound / seconds);
+    PrintKernels(attend);
     std::fflush(stdout);
     Require(cudaFree(memory));
     Require(cudaFree(task.scratch));
   }
 
  private:
+  // The kernels of a run, each on its own: together they may take less.
+  void PrintKernels(const std::function<void(int)>& attend) const {
+    for (const KernelTime& kernel : gpu_.KernelTimes(attend, 8)) {
+      fmt::print("{:>48.1f}  {}\n", kernel.microseconds, kernel.name);
+    }
+  }
   // Of every row, to something small.
   static void SetScales(const KvRowLayout& layout, uint8_t* memory, int64_t rows) {
     const float scales[2] = {1e-3f, 1e-3f};

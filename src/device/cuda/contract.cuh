@@ -23,13 +23,11 @@ inline constexpr int kWarpLanes = 32;
 // complement are the sum's low bits: cheaper than conversions.
 inline constexpr float kIntegerOffset = 0x1.8p23f;
 
-// numerics/elementary.h.
-__device__ __forceinline__ float Exp(float x) {
-  float c = x < kExpHigh ? x : kExpHigh;
-  c = c > -kExpHigh ? c : -kExpHigh;
-  const float rounded = __fadd_rn(__fmul_rn(c, kLog2E), kIntegerOffset);
+// numerics/elementary.h, for x up to kExpHigh.
+__device__ __forceinline__ float ExpOfSmall(float x) {
+  const float rounded = __fadd_rn(__fmul_rn(x, kLog2E), kIntegerOffset);
   const float n = __fsub_rn(rounded, kIntegerOffset);
-  const float r = __fmaf_rn(n, -kLn2Low, __fmaf_rn(n, -kLn2High, c));
+  const float r = __fmaf_rn(n, -kLn2Low, __fmaf_rn(n, -kLn2High, x));
   float p = 1.f / 5040;
   p = __fmaf_rn(p, r, 1.f / 720);
   p = __fmaf_rn(p, r, 1.f / 120);
@@ -41,6 +39,7 @@ __device__ __forceinline__ float Exp(float x) {
   if (x < kExpLow) return 0.0f;
   return __fmul_rn(p, __uint_as_float((__float_as_uint(rounded) + 127) << 23));
 }
+__device__ __forceinline__ float Exp(float x) { return ExpOfSmall(x < kExpHigh ? x : kExpHigh); }
 __device__ __forceinline__ float Sigmoid(float x) {
   return __fdiv_rn(1.0f, __fadd_rn(1.0f, Exp(-x)));
 }

@@ -20,6 +20,22 @@ inline constexpr int kSplit = int(kSplitKeys);
 // Rows of 16-byte pieces whose number is odd: eight of them lie in different banks.
 constexpr int OddPieces(int bytes) { return bytes / 16 % 2 ? bytes : bytes + 16; }
 
+// What is kept of each head, as arrays over the block's heads.
+enum HeadNumber {
+  kLatentScale,  // of the query
+  kRopeScale,
+  kNumQueryNumbers,
+  kLargest = kNumQueryNumbers,  // of the split so far
+  kSum,
+  kDecay,        // of what was summed before the chunk
+  kWeightScale,  // of the chunk
+  kMergedLargest,
+  kMergedSum,
+  kMergedDecay,  // of the splits before
+  kSplitDecay,   // of the split that joins them
+  kNumHeadNumbers
+};
+
 // How rows lie in shared memory: as in their page, but codes become two planes. In bytes, but for
 // the numbers of values.
 struct AttendLayout {
@@ -32,6 +48,7 @@ struct AttendLayout {
   int num_buffers;  // of a chunk's rows: the next chunk's are fetched meanwhile where there are two
   bool stages_codes;  // the next chunk's codes are fetched as they are, into a buffer of their own
   bool keeps_scores;  // in shared memory
+  int num_head_numbers;
 };
 // `fetches_ahead`: with room for the next chunk's rows.
 inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead) {
@@ -52,6 +69,7 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead
   a.stages_codes = codes && fetches_ahead;
   a.num_buffers = fetches_ahead && !codes ? 2 : 1;
   a.keeps_scores = true;
+  a.num_head_numbers = kNumHeadNumbers;
   return a;
 }
 
@@ -60,25 +78,10 @@ inline AttendLayout AttendLayoutOf(const KvRowLayout& layout, bool fetches_ahead
 inline constexpr int kScorePitch = kChunk + 12;
 inline constexpr int kWeightPitch = 4 * kScorePitch;
 
-// What is kept of each head, as arrays over the block's heads.
-enum HeadNumber {
-  kLatentScale,  // of the query
-  kRopeScale,
-  kLargest,  // of the split so far
-  kSum,
-  kDecay,        // of what was summed before the chunk
-  kWeightScale,  // of the chunk
-  kMergedLargest,
-  kMergedSum,
-  kMergedDecay,  // of the splits before
-  kSplitDecay,   // of the split that joins them
-  kNumHeadNumbers
-};
-
-inline int AttendSharedBytes(const AttendLayout& layout, int tiles) {
+constexpr int AttendSharedBytes(const AttendLayout& layout, int tiles) {
   const int heads = kTileHeads * tiles;
   const int score_pitch = layout.keeps_scores ? kWeightPitch : 0;
-  return heads * (2 * layout.query_pitch + score_pitch + kNumHeadNumbers * 4) +
+  return heads * (2 * layout.query_pitch + score_pitch + layout.num_head_numbers * 4) +
          kChunk * (layout.num_buffers * layout.row_pitch + 2 * 8 +
                    (layout.stages_codes ? layout.global_row_bytes : 0));
 }
@@ -126,8 +129,9 @@ struct TileValues {
   float v[2][4][4];
 };
 
-// kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes.
-template <int kTiles, bool kLow, bool kCodes>
+// kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes; kWarps: of the
+// block.
+template <int kTiles, bool kLow, bool kCodes, int kWarps = kAttendWarps>
 struct AttendBlock {
   static constexpr int kHeads = kTileHeads * kTiles;
 
@@ -146,14 +150,15 @@ struct AttendBlock {
   int first_head = 0;
   int warp, lane, g, t;
 
-  __device__ __forceinline__ AttendBlock(const AttendTask& task_, const AttendLayout& layout_)
-      : task(task_), layout(layout_) {
-    queries = DynamicShared();
+  // `begin`: of its shared memory.
+  __device__ __forceinline__ AttendBlock(const AttendTask& task_, const AttendLayout& layout_,
+                                         uint8_t* begin = DynamicShared())
+      : task(task_), layout(layout_), queries(begin) {
     rows = queries + 2 * kHeads * layout.query_pitch;
     scores = reinterpret_cast<float*>(rows + layout.num_buffers * kChunk * layout.row_pitch);
     weights = reinterpret_cast<uint8_t*>(scores);
     heads = scores + (layout.keeps_scores ? kHeads * kScorePitch : 0);
-    places = reinterpret_cast<const uint8_t**>(heads + kNumHeadNumbers * kHeads);
+    places = reinterpret_cast<const uint8_t**>(heads + layout.num_head_numbers * kHeads);
     codes = reinterpret_cast<uint8_t*>(places + 2 * kChunk);
     warp = int(threadIdx.x) / kWarpLanes;
     lane = int(threadIdx.x) % kWarpLanes;
@@ -179,7 +184,7 @@ struct AttendBlock {
     const int num_heads = int(task.num_heads) - first_head;
     const int pieces = (layout.padded_latent + layout.padded_rope) / 16;
 #pragma unroll 1
-    for (int h = warp; h < kHeads; h += kAttendWarps) {
+    for (int h = warp; h < kHeads; h += kWarps) {
       const bool valid = h < num_heads;
       const int64_t at = (first + (valid ? h : 0)) * planes.stride;
 #pragma unroll 1
@@ -227,7 +232,7 @@ struct AttendBlock {
 #pragma unroll 1
     for (int i = lane; i < pieces; i += kWarpLanes) {
 #pragma unroll
-      for (int k = 0; k < kChunk; k += kAttendWarps) {
+      for (int k = 0; k < kChunk; k += kWarps) {
         // Behind the last key's row come copies of it, which is cheaper than a branch.
         const int key = warp + k, of = key < n ? key : n - 1;
         if constexpr (kCodes) {
@@ -249,13 +254,13 @@ struct AttendBlock {
 #pragma unroll 1
     for (int i = lane; i < pieces; i += kWarpLanes) {
 #pragma unroll 2
-      for (int key = warp; key < n; key += kAttendWarps) {
+      for (int key = warp; key < n; key += kWarps) {
         ExpandPiece(codes + key * layout.global_row_bytes, 16 * i, row(chunk, key));
       }
     }
   }
   // 16 bytes of a row of codes.
-  __device__ __forceinline__ void ExpandPiece(const uint8_t* from, int at, uint8_t* to) {
+  __device__ __forceinline__ void ExpandPiece(const uint8_t* from, int at, uint8_t* to) const {
     const uint4 v = *reinterpret_cast<const uint4*>(from + at);
     if (at >= layout.global_scale_at) {  // the two scales
       *reinterpret_cast<uint2*>(to + layout.scale_at) = make_uint2(v.x, v.y);
@@ -406,14 +411,19 @@ struct AttendBlock {
       amax = m > amax ? m : amax;
     }
     // Lane j of 16 adds p[j], p[16 + j], p[32 + j], p[48 + j]; then the tree over 16 lanes.
-    float sums[16 / kLanes];
+    constexpr int kOfLane = 16 / kLanes;
+    float sums[kOfLane];
 #pragma unroll
-    for (int j = 0; j < 16 / kLanes; ++j) {
-      constexpr int kNext = 16 / kLanes;
-      sums[j] =
-          __fadd_rn(__fadd_rn(__fadd_rn(p[j], p[j + kNext]), p[j + 2 * kNext]), p[j + 3 * kNext]);
+    for (int j = 0; j < kOfLane; ++j) {
+      sums[j] = __fadd_rn(__fadd_rn(__fadd_rn(p[j], p[j + kOfLane]), p[j + 2 * kOfLane]),
+                          p[j + 3 * kOfLane]);
     }
-    float sum = kLanes == 16 ? sums[0] : __fadd_rn(sums[0], sums[16 / kLanes - 1]);
+#pragma unroll
+    for (int stride = kOfLane / 2; stride > 0; stride /= 2) {
+#pragma unroll
+      for (int j = 0; j < stride; ++j) sums[j] = __fadd_rn(sums[j], sums[j + stride]);
+    }
+    float sum = sums[0];
 #pragma unroll
     for (int bits = kLanes / 2; bits > 0; bits /= 2) {
       sum = __fadd_rn(sum, __shfl_xor_sync(kAllLanes, sum, bits));
@@ -424,6 +434,7 @@ struct AttendBlock {
       amax = other > amax ? other : amax;
     }
     const RowScale scale = ScaleOf(amax);
+    __syncwarp();  // the scores, where the weights go, have been read
     uint8_t* to = weights + h * kWeightPitch;
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {

@@ -9,6 +9,7 @@
 #include "core/integers.h"
 #include "device/cuda/launch.cuh"
 #include "hillstar/error.h"
+#include "ops/attention/attention_long_cuda.cuh"
 #include "ops/attention/attention_splits_cuda.cuh"
 
 namespace hillstar::cuda {
@@ -45,49 +46,67 @@ SplitScratch ScratchOf(const AttendTask& task, int64_t capacity) {
   return s;
 }
 
-// Merges the partial results of one head and 64 latents a warp.
-constexpr int kMergeWarps = 4;
-constexpr int kMergeThreads = kMergeWarps * kWarpLanes;
-constexpr int kMergeAtOnce = 32;  // loads on their way: 8 KB a warp
+// Merges the partial results of 256 latents of one head, a thread each. They come through a ring
+// in shared memory, so that many splits' are on their way.
+constexpr int kMergeThreads = 256;
+constexpr int kMergeWarps = kMergeThreads / kWarpLanes;
+constexpr int kMergeStepsEach = 2;  // that a thread finds
+constexpr int kMergeSteps = kMergeStepsEach * kMergeThreads;
+constexpr int kMergeAtOnce = 16;             // splits
+constexpr int kDeepRing = 5, kFlatRing = 2;  // times as many
+constexpr size_t MergeSharedBytes(int ring) {
+  return size_t(ring) * kMergeAtOnce * kMergeThreads * 4;
+}
 struct MergeStep {
   float before, joins, sum, unused;  // exp(largest - next), exp(part's - next), part's sum
 };
 
-// The factors of up to kMergeThreads splits from `first` on; *largest is that of all before.
+// The factors of up to kMergeSteps splits from `first` on; *largest is that of all before.
 __device__ __forceinline__ void FindMergeSteps(const float2* numbers, int64_t stride, int first,
                                                int num_splits, float* largest, float* shared,
                                                MergeStep* steps) {
-  const int i = int(threadIdx.x), lane = i % kWarpLanes, warp = i / kWarpLanes;
+  const int thread = int(threadIdx.x), lane = thread % kWarpLanes, warp = thread / kWarpLanes;
   const float none = -__uint_as_float(0x7f800000u);
-  const bool valid = first + i < num_splits;
-  const float2 own = valid ? numbers[(first + i) * stride] : make_float2(none, 0.0f);
-  float next = own.x;  // the largest up to this split
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const float other = __shfl_up_sync(kAllLanes, next, delta);
-    if (lane >= delta && other > next) next = other;
+  const int own = first + thread * kMergeStepsEach;
+  float2 part[kMergeStepsEach];
+#pragma unroll
+  for (int i = 0; i < kMergeStepsEach; ++i) {
+    part[i] = own + i < num_splits ? numbers[(own + i) * stride] : make_float2(none, 0.0f);
   }
-  if (lane == kWarpLanes - 1) shared[warp] = next;
-  float before = __shfl_up_sync(kAllLanes, next, 1);
+  const auto larger = [](float a, float b) { return b > a ? b : a; };
+  float up_to = none;  // the largest up to this thread's last split
+  for (int i = 0; i < kMergeStepsEach; ++i) up_to = larger(up_to, part[i].x);
+  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
+    const float other = __shfl_up_sync(kAllLanes, up_to, delta);
+    if (lane >= delta) up_to = larger(up_to, other);
+  }
+  if (lane == kWarpLanes - 1) shared[warp] = up_to;
+  float before = __shfl_up_sync(kAllLanes, up_to, 1);
   __syncthreads();
-  if (lane == 0) before = *largest;
-  for (int w = 0; w < warp; ++w) before = shared[w] > before ? shared[w] : before;
-  before = *largest > before ? *largest : before;
-  next = before > next ? before : next;
-  // The first split starts from zeros.
-  steps[i] = {first + i == 0 ? 0.0f : Exp(__fsub_rn(before, next)), Exp(__fsub_rn(own.x, next)),
-              own.y, 0.0f};
-  for (int w = 0; w < kMergeWarps; ++w) *largest = shared[w] > *largest ? shared[w] : *largest;
+  before = lane == 0 ? *largest : larger(*largest, before);
+  for (int w = 0; w < kMergeWarps; ++w) {
+    if (w < warp) before = larger(before, shared[w]);
+    *largest = larger(*largest, shared[w]);
+  }
+#pragma unroll
+  for (int i = 0; i < kMergeStepsEach; ++i) {
+    const float next = larger(before, part[i].x);
+    // The first split starts from zeros.
+    steps[thread * kMergeStepsEach + i] = {own + i == 0 ? 0.0f : Exp(__fsub_rn(before, next)),
+                                           Exp(__fsub_rn(part[i].x, next)), part[i].y, 0.0f};
+    before = next;
+  }
   __syncthreads();
 }
 
-__global__ void __launch_bounds__(kMergeThreads, 4)
+template <int kRing>
+__global__ void __launch_bounds__(kMergeThreads, 2)
     MergeKernel(const __grid_constant__ AttendArguments arguments) {
-  __shared__ MergeStep steps[kMergeThreads];
+  __shared__ MergeStep steps[kMergeSteps];
   __shared__ float shared[kMergeWarps];
+  __shared__ float results[kMergeThreads];
   const AttendTask& task = arguments.task;
   const int64_t token = blockIdx.z, head = blockIdx.y;
-  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
-  const int group = int(blockIdx.x) * kMergeWarps + warp;
   WaitForPrevious();
   LetNextBegin();
   SplitList list;
@@ -95,43 +114,67 @@ __global__ void __launch_bounds__(kMergeThreads, 4)
   if (token >= list.num_tokens) return;
   const int64_t first_split = list.Begin(int(token));
   const int num_splits = (list.KeysOfToken(int(token)).num + kSplit - 1) / kSplit;
-  if (num_splits == 1) return;
+  if (num_splits == 1 && !arguments.merges_all) return;
   const int padded = arguments.layout.padded_latent;
-  const int64_t at = first_split * task.num_heads + head;
-  const float* values = arguments.scratch.values + at * padded + group * kGroup + 2 * lane;
-  const int64_t stride = task.num_heads * padded;
-  const bool exists = group * kGroup < padded;
-  float largest = -__uint_as_float(0x7f800000u), sum = 0;
-  float2 z = make_float2(0.0f, 0.0f);
-  for (int first = 0; first < num_splits; first += kMergeThreads) {
-    FindMergeSteps(arguments.scratch.numbers + at, task.num_heads, first, num_splits, &largest,
-                   shared, steps);
-    const int last = num_splits - first < kMergeThreads ? num_splits - first : kMergeThreads;
-    const auto join = [&](float2 v, const MergeStep& step) {
-      sum = __fmaf_rn(step.sum, step.joins, __fmul_rn(sum, step.before));
-      z.x = __fmaf_rn(v.x, step.joins, __fmul_rn(z.x, step.before));
-      z.y = __fmaf_rn(v.y, step.joins, __fmul_rn(z.y, step.before));
-    };
-    const auto value = [&](int i) {
-      return *reinterpret_cast<const float2*>(values + (first + i) * stride);
-    };
-    int i = 0;
-    for (; exists && i + kMergeAtOnce <= last; i += kMergeAtOnce) {
-      float2 v[kMergeAtOnce];
+  const int first_latent = int(blockIdx.x) * kMergeThreads, thread = int(threadIdx.x);
+  const int64_t at = first_split * task.num_heads + head, stride = task.num_heads * padded;
+  // Every copy is of four latents: of splits thread / 64, and every fourth from there.
+  constexpr int kCopies = kMergeThreads / 4, kCopySplits = kMergeThreads / kCopies;
+  const int copied = first_latent + thread % kCopies * 4;
+  const float* from = arguments.scratch.values + at * padded + thread / kCopies * stride +
+                      (copied < padded ? copied : first_latent);
+  auto* ring = reinterpret_cast<float*>(DynamicShared());
+  float* to = ring + thread / kCopies * kMergeThreads + thread % kCopies * 4;
+  int loaded = thread / kCopies, slot = 0;  // this thread's next split; where it goes
+  const auto load = [&] {
 #pragma unroll
-      for (int j = 0; j < kMergeAtOnce; ++j) v[j] = value(i + j);
-#pragma unroll
-      for (int j = 0; j < kMergeAtOnce; ++j) join(v[j], steps[i + j]);
+    for (int i = 0; i < kMergeAtOnce; i += kCopySplits) {
+      if (loaded < num_splits) CopyAsync16(to + (slot + i) * kMergeThreads, from);
+      loaded += kCopySplits;
+      from += kCopySplits * stride;
     }
-    for (; exists && i < last; ++i) join(value(i), steps[i]);
+    slot = slot + kMergeAtOnce == kRing * kMergeAtOnce ? 0 : slot + kMergeAtOnce;
+    CommitCopies();
+  };
+  for (int i = 0; i < kRing - 1; ++i) load();
+  float largest = -__uint_as_float(0x7f800000u), sum = 0, z = 0;
+  const float* values = ring + thread;
+  const auto join = [&](int i, const MergeStep& step) {
+    sum = __fmaf_rn(step.sum, step.joins, __fmul_rn(sum, step.before));
+    z = __fmaf_rn(values[i * kMergeThreads], step.joins, __fmul_rn(z, step.before));
+  };
+#pragma unroll 1
+  for (int first = 0; first < num_splits; first += kMergeAtOnce) {
+    if (first % kMergeSteps == 0) {
+      __syncthreads();  // nobody reads the steps before
+      FindMergeSteps(arguments.scratch.numbers + at, task.num_heads, first, num_splits, &largest,
+                     shared, steps);
+    }
+    WaitForCopies<kRing - 2>();
     __syncthreads();
+    load();
+    const MergeStep* step = steps + first % kMergeSteps;
+    if (first + kMergeAtOnce <= num_splits) {
+#pragma unroll
+      for (int i = 0; i < kMergeAtOnce; ++i) join(i, step[i]);
+    } else {
+#pragma unroll 1
+      for (int i = 0; first + i < num_splits; ++i) join(i, step[i]);
+    }
+    values += kMergeAtOnce * kMergeThreads;
+    if (values >= ring + kRing * kMergeAtOnce * kMergeThreads) values = ring + thread;
   }
-  if (!exists) return;
-  const int column = group * kGroup + 2 * lane;
-  const float x = column < arguments.layout.latent ? __fdiv_rn(z.x, sum) : 0.0f;
-  const float y = column + 1 < arguments.layout.latent ? __fdiv_rn(z.y, sum) : 0.0f;
+  const int latent = first_latent + thread;
+  results[threadIdx.x] = latent < arguments.layout.latent ? __fdiv_rn(z, sum) : 0.0f;
+  __syncthreads();
+  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
+  const int group = int(blockIdx.x) * (kMergeThreads / kGroup) + warp;
+  if (warp >= kMergeThreads / kGroup || group * kGroup >= padded) return;
+  const float* pair = results + warp * kGroup + 2 * lane;
   const PlaneGroup out = GroupOf(task.out, token * task.num_heads + head, group);
-  if (!QuantiseByWarp(x, y, out) && lane == 0) NoteBad(arguments.bad, arguments.code, token);
+  if (!QuantiseByWarp(pair[0], pair[1], out) && lane == 0) {
+    NoteBad(arguments.bad, arguments.code, token);
+  }
 }
 
 // A block for a group of heads of one token, split after split.
@@ -195,7 +238,7 @@ struct AttendShape {
 };
 AttendShape ShapeFor(const KernelContext& context, const KvRowLayout& layout, int tiles) {
   AttendShape shape;
-  for (shape.tiles = tiles; shape.tiles > 0; --shape.tiles) {
+  for (shape.tiles = tiles; shape.tiles > 0; shape.tiles /= 2) {
     for (bool fetches_ahead : {true, false}) {
       shape.fetches_ahead = fetches_ahead;
       const AttendLayout in_block = AttendLayoutOf(layout, fetches_ahead);
@@ -229,6 +272,16 @@ AttendKernel ScoresKernelFor(KvFormat format) {
   }
   return AttendScoresKernel<kTiles, true, true>;
 }
+AttendKernel LongKernelFor(KvFormat format, bool overlaps) {
+  switch (format) {
+    case KvFormat::kQ15: return AttendLongKernel<true, false, false>;
+    case KvFormat::kQ8:
+      return overlaps ? AttendLongKernel<false, false, true>
+                      : AttendLongKernel<false, false, false>;
+    case KvFormat::kFp8: break;
+  }
+  return AttendLongKernel<true, true, false>;
+}
 struct ValuesKernel {
   AttendKernel kernel;
   int threads;
@@ -251,6 +304,51 @@ ValuesKernel ValuesKernelFor(KvFormat format) {
 
 // Heads of a block that finds values where there is much to do, so that rows are read once.
 constexpr int kManyTiles = 4;
+
+void MergeSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
+                 const AttendArguments& arguments) {
+  const int64_t heads = task.num_heads;
+  if (max_splits == 1) return;
+  if (max_splits <= kMaxJoinedSplits) {
+    const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
+    const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
+    Launch("merge of attention", AttendJoinKernel,
+           {dim3(unsigned(std::min(blocks, 4 * int64_t{context.num_multiprocessors}))),
+            dim3(kAttendThreads)},
+           context.stream, arguments);
+  } else {
+    // A deep ring where a multiprocessor has a block or two, else more blocks.
+    const int64_t merges = CeilDiv(task.layout.padded_latent(), kMergeThreads);
+    const bool deep = merges * heads * task.num_tokens <= 2 * context.num_multiprocessors;
+    Launch("merge of attention", deep ? MergeKernel<kDeepRing> : MergeKernel<kFlatRing>,
+           {dim3(unsigned(merges), unsigned(heads), unsigned(task.num_tokens)), dim3(kMergeThreads),
+            MergeSharedBytes(deep ? kDeepRing : kFlatRing)},
+           context.stream, arguments);
+  }
+}
+
+// With 64 heads a block, where that gives every multiprocessor a split. False: not done.
+bool AttendLong(const KernelContext& context, const AttendTask& task, int64_t max_splits,
+                AttendArguments arguments) {
+  const LongShape in_block = LongShapeOf(task.layout, context.shared_bytes);
+  const int64_t splits = std::min(task.num_tokens * max_splits, arguments.scratch.capacity);
+  const int64_t groups = CeilDiv(task.num_heads, kLongHeads);
+  const int64_t processors = context.num_multiprocessors;
+  if (task.num_heads <= kLongHeads / 2 || max_splits == 1 || in_block.num_segments == 0 ||
+      splits * groups < processors) {
+    return false;
+  }
+  const int64_t shares = std::min(splits, std::max<int64_t>(processors / groups, 1));
+  arguments.layout = in_block.layout;
+  arguments.num_segments = in_block.num_segments;
+  arguments.num_head_groups = int(groups);
+  arguments.merges_all = true;
+  Launch("splits of attention", LongKernelFor(task.layout.format, in_block.overlaps),
+         {dim3(unsigned(shares * groups)), dim3(kLongThreads), size_t(in_block.shared_bytes)},
+         context.stream, arguments);
+  MergeSplits(context, task, max_splits, arguments);
+  return true;
+}
 
 // The splits of those tokens that there is room for.
 void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
@@ -302,17 +400,7 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
          {dim3(unsigned(std::min(splits * groups * ranges, 2 * processors))),
           dim3(unsigned(values.threads)), size_t(values.shared_bytes)},
          context.stream, arguments);
-  if (max_splits == 1 || arguments.joins) return;
-  if (max_splits <= kMaxJoinedSplits) {
-    const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
-    Launch("merge of attention", AttendJoinKernel,
-           {dim3(unsigned(std::min(blocks, 4 * processors))), block}, context.stream, arguments);
-  } else {
-    const unsigned merges = unsigned(CeilDiv(NumGroups(task.layout.latent), kMergeWarps));
-    Launch("merge of attention", MergeKernel,
-           {dim3(merges, unsigned(heads), unsigned(task.num_tokens)), dim3(kMergeThreads)},
-           context.stream, arguments);
-  }
+  if (!arguments.joins) MergeSplits(context, task, max_splits, arguments);
 }
 
 }  // namespace
@@ -343,7 +431,9 @@ void Attend(const KernelContext& context, const AttendTask& task) {
         std::min(ScratchCapacity(tokens, max_keys, heads, task.layout),
                  int64_t(task.scratch_bytes) / ScratchBytes(heads, task.layout));
     arguments.scratch = ScratchOf(task, capacity);
-    if (capacity > 0) AttendSplits(context, task, max_splits, arguments);
+    if (capacity > 0 && !AttendLong(context, task, max_splits, arguments)) {
+      AttendSplits(context, task, max_splits, arguments);
+    }
     if (capacity >= tokens * max_splits) return;  // they all fit
   }
   Launch("attention over tokens",

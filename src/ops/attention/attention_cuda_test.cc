@@ -281,10 +281,10 @@ TEST(AttentionCuda, LittleScratch) {
   }
 }
 
-// More splits than the merge has threads, so that it goes through them in turns.
+// More splits than the merge finds factors of at once, and than its ring has room for.
 TEST(AttentionCuda, LongContexts) {
   HILLSTAR_NEEDS_GPU();
-  TestShape shape{{64, 8, KvFormat::kQ8}, 2, {{128 * 256, true}, {35000, true}, {129 * 256, true}}};
+  TestShape shape{{64, 8, KvFormat::kQ8}, 2, {{513 * 256, true}, {80 * 256, true}, {20481, true}}};
   shape.spread = 0.3f;
   shape.num_multiprocessors = 100;
   ExpectSameAsReference(shape);
@@ -308,6 +308,42 @@ TEST(AttentionCuda, MuchToDo) {
   }
 }
 
+// Enough splits of many heads to keep every multiprocessor busy with 64 heads at once; with room
+// for the rows of three chunks, of less than two, and for none.
+TEST(AttentionCuda, ManySplitsOfManyHeads) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    for (int shared_bytes : {0, 200 << 10, 163 << 10, 99 << 10}) {
+      for (int64_t heads : {33, 64, 70}) {
+        SCOPED_TRACE(
+            fmt::format("format {}, {} heads, {} bytes", int(format), heads, shared_bytes));
+        TestShape shape{{512, 64, format}, heads, {{1100, true}, {300, false}, {20, true}}};
+        if (heads == 64 && shared_bytes != 99 << 10) shape.layout = {450, 65, format};
+        shape.num_multiprocessors = heads == 33 ? 3 : 5;
+        shape.shared_bytes = shared_bytes;
+        shape.spread = 0.1f;
+        ExpectSameAsReference(shape);
+      }
+    }
+  }
+}
+
+TEST(AttentionCuda, ABadTokenOfManyHeadsIsNoted) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    for (int64_t bad_key : {0, 63, 300, 599}) {
+      for (float bad : {std::numeric_limits<float>::infinity(),
+                        std::numeric_limits<float>::quiet_NaN(), 3e38f}) {
+        TestShape shape{{64, 64, format}, 40, {{400, true}, {600, true}, {90, true}}};
+        shape.num_multiprocessors = 2;
+        AttendRun run(shape);
+        run.inputs(1).SetScales(bad_key, bad);
+        run.ExpectSameAsReference();
+      }
+    }
+  }
+}
+
 TEST(AttentionCuda, KindsOfValues) {
   HILLSTAR_NEEDS_GPU();
   for (KvFormat format : kFormats) {
@@ -318,6 +354,12 @@ TEST(AttentionCuda, KindsOfValues) {
         ExpectSameAsReference({.layout = {128, 32, format},
                                .heads = 4,
                                .tokens = {{300, true}, {80, false}},
+                               .kind = kind,
+                               .spread = spread});
+        ExpectSameAsReference({.layout = {128, 32, format},
+                               .heads = 34,
+                               .tokens = {{300, true}, {80, false}},
+                               .num_multiprocessors = 2,
                                .kind = kind,
                                .spread = spread});
       }

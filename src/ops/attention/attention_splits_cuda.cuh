@@ -4,10 +4,11 @@
 //   Few splits: what counts is how long a block takes. 16 heads a block; who finds values finds the
 //   weights too, although blocks of other latents find the same; the last block of a token's to end
 //   merges its splits.
-//   Many: 32 heads a block, then 64, and weights found once, by who finds scores or a kernel of
+//   More: 32 heads a block, then 64, and weights found once, by who finds scores or a kernel of
 //   their own; a kernel merges.
+//   A split for every multiprocessor, and more: attention_long_cuda.cuh.
 // On an H200, GLM-5.2's shape, one token, in us (q15, q8): 300 keys 12.2, 11.7; 2,048 keys 15.2,
-// 14.2; 262,144 keys 534, 389; 64 tokens of 2,048 keys 278, 213 (bench/attend_speed.cc).
+// 14.2; 262,144 keys 384, 277; 64 tokens of 2,048 keys with q8 157 (bench/attend_speed.cc).
 #pragma once
 
 #include "ops/attention/attention_weights_cuda.cuh"
@@ -219,7 +220,7 @@ __global__ void __launch_bounds__(kAttendThreads, 4)
        i += gridDim.x * kAttendWarps) {
     const int token = int(i / (heads * ranges)), head = int(i / ranges % heads);
     const int num_splits = (list.KeysOfToken(token).num + kSplit - 1) / kSplit;
-    if (num_splits == 1) continue;
+    if (num_splits == 1 && !arguments.merges_all) continue;
     const int first_latent = int(i % ranges) * kValueLatents;
     const int width = padded - first_latent;
     JoinSplits(arguments,

@@ -81,7 +81,7 @@ class WarpInputs {
     if (group() >= q.groups) return;
     const int64_t first = q.segment * kSegmentGroups + group();
     // Tokens whose loads are on their way together, as far as registers reach.
-    constexpr int kAtOnce = kTiles == 1 || Tile<kFormat>::kIsW15 ? 2 : 4;
+    [[maybe_unused]] constexpr int kAtOnce = kTiles == 1 || Tile<kFormat>::kIsW15 ? 2 : 4;
 #pragma unroll kAtOnce
     for (int t = 0; t < m.num_tokens; ++t) {
       const int64_t at = m.x_row(t) * m.groups + first;
