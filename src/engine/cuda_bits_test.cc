@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/continuous_batch.h"
 #include "engine/sampler.h"
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
@@ -337,11 +338,13 @@ std::vector<Logits> Decoding(Engine& engine, bool is_greedy) {
 }
 
 TEST_F(CudaBits, GreedyDecodingRunsAhead) {
-  ExpectSameScript(OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, true); }, "greedy");
+  ExpectSameScript(
+      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, true); }, "greedy");
 }
 
 TEST_F(CudaBits, DrawnDecodingRunsAhead) {
-  ExpectSameScript(OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, false); }, "drawn");
+  ExpectSameScript(
+      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, false); }, "drawn");
 }
 
 // Decoding alone against a sampler of the host over the logits of one token after another.
@@ -407,6 +410,33 @@ std::vector<Logits> MixedDraws(Engine& engine) {
 
 TEST_F(CudaBits, StepsDrawTokensBesideLogitsAndPrompts) {
   ExpectSameScript(OnCpu(Tiny()), MixedDraws, "mixed draws");
+}
+
+// Requests of all kinds, with penalties and without, through continuous batching.
+std::vector<Logits> Batching(Engine& engine) {
+  std::vector<Logits> results(10);
+  ContinuousBatch batch(engine, {3, ""});
+  for (size_t i = 0; i < results.size(); ++i) {
+    BatchRequest request;
+    request.prompt_ids = Tokens(int64_t(i), int64_t(2 + 11 * i % 40));
+    request.max_tokens = 12;
+    request.sampling = Sampling(i);
+    if (i % 4 == 3) request.sampling.frequency_penalty = 0.5;
+    request.on_token = [&results, i](int32_t id) {
+      results[i].push_back(float(id));
+      return true;
+    };
+    batch.Submit(std::move(request));
+    batch.Step();
+  }
+  while (batch.Step()) {
+  }
+  for (const Logits& ids : results) EXPECT_EQ(ids.size(), 12u);
+  return results;
+}
+
+TEST_F(CudaBits, ContinuousBatchesGiveTheSameTokens) {
+  ExpectSameScript(OnCpu(Tiny()), Batching, "batches");
 }
 
 TEST_F(CudaBits, DecodingEndsWhereTheContextDoes) {

@@ -33,7 +33,8 @@ std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, Logi
   const int64_t before = num_tokens(), num_ids = int64_t(ids.size());
   const int64_t vocab = s_.config.vocab_size, chunk = s_.sizes.prefill_chunk;
   const int64_t num_rows = mode == LogitsMode::kAll ? num_ids : mode == LogitsMode::kLast ? 1 : 0;
-  float* out = s_.ResizeLogits(size_t(num_rows * vocab));
+  float* const logits = s_.ResizeLogits(size_t(num_rows * vocab));
+  float* out = logits;
   try {
     kv_.Prepare(before, before + num_ids);
     for (int64_t at = 0; at < num_ids; at += chunk) {
@@ -48,7 +49,7 @@ std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, Logi
     Truncate(before);
     throw;
   }
-  return {s_.logits.data(), num_ids == 0 ? 0 : s_.logits.size()};
+  return {logits, num_ids == 0 ? 0 : size_t(num_rows * vocab)};
 }
 
 void EngineSequence::CheckIds(std::span<const int32_t> ids) const {
@@ -267,8 +268,8 @@ void EngineSequence::AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>
   const auto vocab = size_t(s_.config.vocab_size);
   for (int64_t row = first; row < end; row += kMtpRows) {
     const int64_t n = std::min(kMtpRows, end - row);
-    const float* logits = s_.ResizeLogits(size_t(n) * vocab);
-    s_.forward->MtpLogits(row, n, s_.logits.data());
+    float* logits = s_.ResizeLogits(size_t(n) * vocab);
+    s_.forward->MtpLogits(row, n, logits);
     for (size_t i = 0; i < size_t(n); ++i) {
       const std::span<const float> of_row(logits + i * vocab, vocab);
       result->push_back({Argmax(of_row), float(MarginOf(of_row))});

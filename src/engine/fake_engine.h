@@ -210,8 +210,7 @@ class FakeEngine : public Engine {
       results[p] = {};
       try {
         const bool is_drawn = parts[p].draw != nullptr;
-        const auto mode =
-            parts[p].wants_logits || is_drawn ? LogitsMode::kLast : LogitsMode::kNone;
+        const auto mode = parts[p].wants_logits || is_drawn ? LogitsMode::kLast : LogitsMode::kNone;
         const auto logits = parts[p].sequence->Append(parts[p].ids, mode, parts[p].cancel);
         if (is_drawn) {
           results[p].drawn =

@@ -77,8 +77,8 @@ class Answer {
   GenerateResult& result_;
 };
 
-// Draws and appends tokens until something ends the answer. Penalties know all tokens, so the logits
-// come here.
+// Draws and appends tokens until something ends the answer. Penalties know all tokens, so the
+// logits come here.
 void DecodeWithPenalties(Sequence& sequence, std::span<const float> logits,
                          const GenerateRequest& request, Answer& answer, GenerateResult& result) {
   Sampler sampler(request.sampling, request.prompt_ids, int64_t(logits.size()));

@@ -60,9 +60,7 @@ double MarginOf(std::span<const float> logits) {
 
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids,
                  int64_t vocab_size)
-    : kernels_(AvailableKernels().front()),
-      params_(params),
-      has_penalties_(HasPenalties(params)) {
+    : kernels_(AvailableKernels().front()), params_(params), has_penalties_(HasPenalties(params)) {
   CheckSamplingParams(params);
   draw_ = DrawParamsOf(params);
   if (!has_penalties_) return;

@@ -1,6 +1,6 @@
 // Draws the next token from logits in the host's memory. The result depends on the logits, the
-// parameters, the tokens so far and the position only, see ops/sample/sample.h; it is the token that
-// an engine draws where its logits are. One Sampler belongs to one sequence and one thread.
+// parameters, the tokens so far and the position only, see ops/sample/sample.h; it is the token
+// that an engine draws where its logits are. One Sampler belongs to one sequence and one thread.
 #pragma once
 
 #include <cstdint>

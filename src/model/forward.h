@@ -71,12 +71,12 @@ class ForwardPass {
   std::span<const int32_t> rows() const { return places_; }
   // Logits of rows [first, first + count) of residual(): f32 [count, vocab] on the host.
   void Logits(int64_t first, int64_t count, float* out);
-  // Draws the tokens behind rows [first, first + draws.size()) of residual(), the last of them, each
-  // at the position after its own. TakeDrawn, once for each call and in their order, waits for the
-  // tokens, of all rows (of others anything), and notes the outcomes of the tokens of that step as
-  // Finish does; `given`: given() of that step. `logits`: f32 [min(rows, kHeadRows), vocab] of the
-  // host, where that computes; else unused. REQUIRES on a GPU: nothing is asked of the step between
-  // the two that may find a value that is not finite.
+  // Draws the tokens behind rows [first, first + draws.size()) of residual(), the last of them,
+  // each at the position after its own. TakeDrawn, once for each call and in their order, waits for
+  // the tokens, of all rows (of others anything), and notes the outcomes of the tokens of that step
+  // as Finish does; `given`: given() of that step. `logits`: f32 [min(rows, kHeadRows), vocab] of
+  // the host, where that computes; else unused. REQUIRES on a GPU: nothing is asked of the step
+  // between the two that may find a value that is not finite.
   void Draw(int64_t first, std::span<const DrawParams> draws, float* logits);
   std::vector<int32_t> TakeDrawn(std::span<const BatchToken> given);
   // The tokens that the step began with: all but those of cancelled sequences.

@@ -161,9 +161,8 @@ void CpuOps::Draw(const StepTokens& step, int64_t first, int64_t rows, const flo
   drawn_.resize(std::max(drawn_.size(), size_t(first + rows)));
   pool_.Run(rows, [&](int64_t r, int worker) {
     const int64_t row = first + r;
-    drawn_[size_t(row)] =
-        DrawToken(kernels_, logits + r * n, n, draws_[size_t(row)], step.positions[row] + 1,
-                  Scratch(worker, DrawScratchBytes(n)));
+    drawn_[size_t(row)] = DrawToken(kernels_, logits + r * n, n, draws_[size_t(row)],
+                                    step.positions[row] + 1, Scratch(worker, DrawScratchBytes(n)));
     if (drawn_[size_t(row)] < 0) NoteBad(r);
   });
 }

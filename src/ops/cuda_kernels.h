@@ -143,8 +143,8 @@ void Embed(const KernelContext& context, const WeightView& table, const int32_t*
 
 // sample_cuda.cu ---------------------------------------------------------------------------------
 
-// Ops::Draw of up to kDrawRows rows: ids[r] = the token drawn from logits[r] at positions[r] + 1; 0,
-// and a bad token, where the row has none. The next step's tokens become these, each a position
+// Ops::Draw of up to kDrawRows rows: ids[r] = the token drawn from logits[r] at positions[r] + 1;
+// 0, and a bad token, where the row has none. The next step's tokens become these, each a position
 // further, where next_ids is given.
 inline constexpr int kDrawRows = 64;
 inline constexpr int kDrawParts = 64;  // that a row is cut into at most
@@ -152,7 +152,7 @@ struct DrawTask {
   const float* logits = nullptr;  // f32 [rows, n]
   int64_t rows = 0;
   int64_t n = 0;
-  const DrawParams* draws = nullptr;  // [rows]; null: all greedy, which is one launch instead of 3
+  const DrawParams* draws = nullptr;   // [rows]; null: all greedy, which is one launch instead of 3
   const int64_t* positions = nullptr;  // [rows], where draws is given
   int32_t* ids = nullptr;              // [rows]
   int32_t* next_ids = nullptr;         // [rows], or null

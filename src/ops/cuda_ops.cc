@@ -14,6 +14,8 @@ constexpr int64_t kMaxCapturedTokens = 512;
 // Shapes of contexts begin here and double.
 constexpr int64_t kLeastPositions = 2048;
 
+// Results of more floats than these do without pinned memory.
+constexpr size_t kMostHostFloats = size_t{16} << 20;
 // Steps at once whose drawn tokens are asked for.
 constexpr size_t kQuestions = 4;
 
@@ -35,6 +37,8 @@ CudaOps::~CudaOps() {
     cudaEventDestroy(answer.done);
     cudaFreeHost(answer.values);
   }
+  cudaFreeHost(codes_);
+  cudaFreeHost(host_floats_);
 }
 
 namespace {
@@ -69,6 +73,10 @@ void CudaOps::Prepare(const Limits& limits) {
   draws_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(DrawParams));
   draw_scratch_ = memory_.Alloc(MemoryTag::kWorkspace, DrawTaskBytes());
   const auto num_values = size_t(max_drawn_ + limits.max_tokens);
+  if (!codes_) {
+    Check(cudaHostAlloc(&codes_, size_t(limits.max_tokens) * sizeof(int32_t), cudaHostAllocDefault),
+          "taking pinned memory");
+  }
   while (answers_.size() < kQuestions) {
     Answer& answer = answers_.emplace_back();
     Check(cudaHostAlloc(&answer.values, num_values * sizeof(int32_t), cudaHostAllocDefault),
@@ -88,10 +96,31 @@ void CudaOps::Write(void* to, const void* from, size_t num_bytes) {
   memory_.staging().Upload(to, from, num_bytes);
 }
 
+// Codes of bad tokens come along, since whoever reads results asks for them next.
 void CudaOps::Read(void* to, const void* from, size_t num_bytes) {
-  Check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
-        "copying from the GPU");
+  const auto copy = [&](void* into, const void* out_of, size_t count) {
+    Check(cudaMemcpyAsync(into, out_of, count, cudaMemcpyDeviceToHost, memory_.stream()),
+          "copying from the GPU");
+  };
+  copy(to, from, num_bytes);
+  copy(codes_, bad_.data(), size_t(num_tokens_) * sizeof(int32_t));
   memory_.Synchronize();
+  has_codes_ = true;
+}
+
+float* CudaOps::HostFloats(size_t n) {
+  if (n > kMostHostFloats) return nullptr;
+  if (n > num_host_floats_) {
+    cudaFreeHost(host_floats_);
+    host_floats_ = nullptr;
+    num_host_floats_ = 0;
+    if (cudaHostAlloc(&host_floats_, n * sizeof(float), cudaHostAllocDefault) != cudaSuccess) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    num_host_floats_ = n;
+  }
+  return host_floats_;
 }
 
 int64_t CudaOps::ShapedFor(int64_t num_tokens) const {
@@ -106,6 +135,7 @@ StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
   const int64_t num_tokens = is_captured_ ? ShapedFor(input.num_tokens) : input.num_tokens;
   num_tokens_ = input.num_tokens;
   first_row_ = 0;
+  has_codes_ = false;
   Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
         "beginning a step");
   shaped_for_ = num_tokens;
@@ -131,6 +161,7 @@ StepTokens CudaOps::DropRowsBefore(const StepTokens& step, int64_t first) {
 
 void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
                       const std::function<void()>& launch) {
+  has_codes_ = false;
   if (profile_ && is_repeated) return profile_->Run(launch);
   if (!is_repeated || !is_captured_) return launch();
   graphs_->Run({step.num_tokens, step.max_positions, part}, launch);
@@ -138,6 +169,7 @@ void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
 
 void CudaOps::EnterLayer(int64_t layer, int64_t first) {
   if (profile_) profile_->EnterLayer(layer);
+  has_codes_ = false;
   context_.bad = {reinterpret_cast<int32_t*>(bad_.data()) + first_row_ + first, CodeOf(layer)};
 }
 
@@ -154,9 +186,8 @@ std::vector<BadToken> BadTokensOf(std::span<const int32_t> codes) {
 }  // namespace
 
 std::vector<BadToken> CudaOps::TakeBadTokens() {
-  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
-  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
-  return BadTokensOf(codes);
+  if (!has_codes_) Read(codes_, bad_.data(), sizeof(int32_t));
+  return BadTokensOf({codes_, size_t(num_tokens_)});
 }
 
 void CudaOps::BeginProfile() { profile_.emplace(memory_.stream()); }

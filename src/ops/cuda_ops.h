@@ -27,6 +27,7 @@ class CudaOps : public Ops {
   uint8_t* Alloc(size_t num_bytes) override;
   void Write(void* to, const void* from, size_t num_bytes) override;
   void Read(void* to, const void* from, size_t num_bytes) override;
+  float* HostFloats(size_t n) override;
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
   StepTokens NextStep(const StepInput& input) override;
@@ -118,12 +119,17 @@ class CudaOps : public Ops {
   };
   std::vector<Answer> answers_;
   uint64_t num_asked_ = 0, num_taken_ = 0;
-  int64_t max_drawn_ = 0;      // rows of a step that are drawn from, or lie before these
-  DeviceBuffer drawn_;         // int32 [max_drawn]
-  DeviceBuffer draws_;         // DrawParams [max_drawn]
-  DeviceBuffer draw_scratch_;  // DrawTaskBytes
+  int64_t max_drawn_ = 0;               // rows of a step that are drawn from, or lie before these
+  DeviceBuffer drawn_;                  // int32 [max_drawn]
+  DeviceBuffer draws_;                  // DrawParams [max_drawn]
+  DeviceBuffer draw_scratch_;           // DrawTaskBytes
   std::vector<DrawParams> sent_draws_;  // what draws_ holds
   bool draws_are_greedy_ = true;        // of the step
+  float* host_floats_ = nullptr;        // pinned, [num_host_floats_]
+  size_t num_host_floats_ = 0;
+  // Codes of bad tokens on the host, and whether nothing was launched since they came.
+  int32_t* codes_ = nullptr;  // pinned, [max_tokens]
+  bool has_codes_ = false;
   int64_t num_tokens_ = 0;  // of the step
   int64_t shaped_for_ = 0;
   bool is_captured_ = false;

@@ -344,6 +344,9 @@ class Ops : public WorkspaceMemory {
 
   // To the host; waits for what was asked for.
   virtual void Read(void* to, const void* from, size_t num_bytes) = 0;
+  // Memory of the host that Read is fast into, f32 [n], valid until this is called again; null
+  // where any is as good.
+  virtual float* HostFloats(size_t) { return nullptr; }
   // The tokens of the step at which a value was not finite since the last call, each with the first
   // layer, in ascending order of rows. Waits for what was asked for.
   virtual std::vector<BadToken> TakeBadTokens() = 0;
