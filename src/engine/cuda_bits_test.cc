@@ -325,7 +325,7 @@ std::vector<Logits> Decoding(Engine& engine, bool is_greedy) {
     int64_t steps = 0;
     engine.Decode(parts, [&](std::span<const int32_t> ids) {
       tokens.insert(tokens.end(), ids.begin(), ids.end());
-      return ++steps < 20;
+      return ++steps < 12;
     });
     results.push_back(tokens);
     for (const auto& s : owners) {
