@@ -140,6 +140,19 @@ TEST(SampleCuda, BatchesOfDifferentRows) {
   }
 }
 
+TEST(SampleCuda, SumsAreExact) {
+  HILLSTAR_NEEDS_GPU();
+  for (const int copies : {1, 4}) {  // few rows are cut into more parts
+    Rows rows(int64_t(LeastWeightRow().size()));
+    for (const LeastWeightDraw& draw : kLeastWeightDraws) {
+      for (int i = 0; i < copies; ++i) {
+        rows.Add(LeastWeightRow(), DrawParamsOf({.seed = draw.seed}), 0);
+      }
+    }
+    ExpectDrawn(rows);
+  }
+}
+
 // More candidates of one bin than shared memory lists: the row is read again.
 TEST(SampleCuda, CutsInsideACrowdedBin) {
   HILLSTAR_NEEDS_GPU();

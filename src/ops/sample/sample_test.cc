@@ -124,6 +124,17 @@ TEST(Sample, OneCandidateIsAlwaysDrawn) {
   EXPECT_EQ(weights, (std::vector<uint64_t>{kLargestWeight, 1}));
 }
 
+TEST(Sample, SumsAreExact) {
+  for (const LeastWeightDraw& draw : kLeastWeightDraws) {
+    SamplingParams params;
+    params.seed = draw.seed;
+    EXPECT_EQ(DrawPlain(LeastWeightRow(), DrawParamsOf(params), 1), draw.id);
+    for (const CpuKernels* kernels : AvailableKernels()) {
+      EXPECT_EQ(DrawFast(*kernels, LeastWeightRow(), DrawParamsOf(params), 1), draw.id);
+    }
+  }
+}
+
 TEST(Sample, TopPOfZeroAndOne) {
   const std::vector<float> logits = {0, 1, 1, -2};
   SamplingParams params;

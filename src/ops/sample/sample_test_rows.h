@@ -59,6 +59,20 @@ inline std::vector<float> TestLogits(LogitKind kind, int64_t n, TestRandom& rand
   return x;
 }
 
+// A likely token and others of weight 1, with seeds whose words at position 1 pick one of those: a
+// sum that is off by one gives another token.
+inline std::vector<float> LeastWeightRow() {
+  std::vector<float> row(size_t{20000}, -30.3f);
+  row[0] = 0.0f;
+  return row;
+}
+struct LeastWeightDraw {
+  uint64_t seed;
+  int32_t id;
+};
+inline constexpr LeastWeightDraw kLeastWeightDraws[] = {
+    {393039042, 17157}, {421465936, 15757}, {836143097, 9882}};
+
 inline DrawParams TestDraw(TestRandom& random) {
   const auto one_of = [&](std::initializer_list<double> values) {
     return values.begin()[random.Below(int64_t(values.size()))];
