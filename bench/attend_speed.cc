@@ -1,6 +1,7 @@
 // How fast attention over keys that are there is on this GPU, in the shape of GLM-5.2: 64 heads,
 // latents of 512, ropes of 64. A launch for each of several contexts in turn, so that short ones
-// are not found in the cache.
+// are not found in the cache. Its share of the bound: bytes at the speed at which this GPU
+// reads or products at which it multiplies, whichever takes longer.
 //
 // Usage: attend_speed [FORMAT[:TOKENS:POSITIONS[:sparse]] ...], by default q15 q8.
 #include <algorithm>
@@ -14,18 +15,6 @@ namespace {
 
 constexpr int64_t kHeads = 64, kLatent = 512, kRope = 64, kMaxKeys = 2048;
 
-// Random bytes, as planes have them.
-uint8_t* RandomBytes(size_t count) {
-  std::mt19937 random(1);
-  std::vector<uint32_t> words(std::min<size_t>(count / 4 + 1, size_t{1} << 22));
-  for (uint32_t& w : words) w = random() & 0x3f3f3f3fu;
-  auto* p = Alloc<uint8_t>(count + 4 * words.size());
-  for (size_t at = 0; at < count; at += 4 * words.size()) {
-    Require(cudaMemcpy(p + at, words.data(), 4 * words.size(), cudaMemcpyHostToDevice));
-  }
-  return p;
-}
-
 struct Context {
   int64_t tokens;
   int64_t positions;  // of the last token, and one
@@ -36,8 +25,9 @@ struct Context {
 class Bench {
  public:
   Bench() {
-    fmt::print("{}\n{:<6}{:>7}{:>10}{:>8}{:>10}{:>9}{:>8}\n", gpu_.name(), "rows", "tokens",
-               "positions", "keys", "us", "GB/s", "TOPS");
+    gpu_.BoundSeconds(1, 1);  // measures the peaks
+    fmt::print("{}\n{:<6}{:>7}{:>10}{:>8}{:>10}{:>9}{:>8}{:>10}\n", gpu_.name(), "rows", "tokens",
+               "positions", "keys", "us", "GB/s", "TOPS", "of bound");
   }
 
   void Measure(KvFormat format, const Context& c) {
@@ -110,9 +100,12 @@ class Bench {
     const bool is_q8 = format == KvFormat::kQ8;
     const double products = 2.0 * ((is_q8 ? 2 : 3) * 2 * kLatent + 3 * kRope) * kHeads;
     const double read = c.prompt ? double(bytes) : keys * double(layout.row_bytes());
-    fmt::print("{:<6}{:>7}{:>10}{:>8.0f}{:>10.1f}{:>9.0f}{:>8.0f}\n", KvFormatName(format),
+    // Rows are read, queries too, and planes of the values written.
+    const double moved = read + 2 * double(heads * (layout.padded() + kLatent));
+    const double bound = gpu_.BoundSeconds(moved, products / 2 * keys);
+    fmt::print("{:<6}{:>7}{:>10}{:>8.0f}{:>10.1f}{:>9.0f}{:>8.0f}{:>9.0f}%\n", KvFormatName(format),
                c.tokens, c.positions, keys / double(c.tokens), seconds * 1e6, read / seconds * 1e-9,
-               products * keys / seconds * 1e-12);
+               products * keys / seconds * 1e-12, 100 * bound / seconds);
     std::fflush(stdout);
     Require(cudaFree(memory));
     Require(cudaFree(task.scratch));

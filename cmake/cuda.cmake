@@ -86,10 +86,12 @@ function(hillstar_cuda_test name)
   hillstar_test(${name}_emulated SOURCES ${ARG_SOURCES} ${emulated}
     DEPS hillstar_emulated_device ${ARG_DEPS} TIMEOUT ${ARG_TIMEOUT})
   target_include_directories(${name}_emulated BEFORE PRIVATE ${hillstar_emulated_includes})
+  target_compile_definitions(${name}_emulated PRIVATE HILLSTAR_CUDA_IS_EMULATED=true)
   if(hillstar_has_nvcc)
     hillstar_test(${name}_gpu SOURCES ${ARG_SOURCES} ${hardware}
       DEPS CUDA::cudart_static ${ARG_DEPS} TIMEOUT ${ARG_TIMEOUT})
     target_include_directories(${name}_gpu BEFORE PRIVATE ${hillstar_hardware_includes})
+    target_compile_definitions(${name}_gpu PRIVATE HILLSTAR_CUDA_IS_EMULATED=false)
     set_tests_properties(${name}_gpu PROPERTIES LABELS gpu
       SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
   endif()

@@ -8,6 +8,7 @@
 
 #include "engine/continuous_batch.h"
 #include "engine/sampler.h"
+#include "formats/container_checksum.h"
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
 #include "model/config.h"
@@ -490,6 +491,52 @@ TEST_F(CudaBits, DecodingEndsWhenItIsCancelled) {
     cancel = true;
     EXPECT_THROW(decode(3, 1), Error);
     EXPECT_EQ(sequence->num_tokens(), 26);
+  }
+}
+
+// Sequences of mixed lengths, some with pieces of prompts: however often a batch is repeated, in
+// the pages of other sequences and in other slots, its logits have one hash, the CPU's.
+std::string HashOfABatch(Engine& engine, int repeat) {
+  constexpr size_t kSequences = HILLSTAR_CUDA_IS_EMULATED ? 4 : 13;
+  std::vector<std::unique_ptr<Sequence>> owners(kSequences);
+  std::vector<std::vector<int32_t>> ids;
+  for (size_t i = 0; i < kSequences; ++i) ids.push_back(Tokens(int64_t(i), 200));
+  for (size_t n = 0; n < kSequences; ++n) {
+    const size_t i = (n + size_t(repeat) * 5) % kSequences;
+    owners[i] = engine.NewSequence({.shares_prefixes = repeat % 2 == 1});
+    owners[i]->Append(std::span(ids[i]).first(1 + 29 * i % 150), LogitsMode::kNone);
+  }
+  std::vector<std::string> bytes(kSequences);
+  for (size_t step = 0; step < 3; ++step) {
+    std::vector<StepPart> parts;
+    for (size_t n = 0; n < kSequences; ++n) {
+      const size_t i = (n + size_t(repeat) + step) % kSequences;
+      const auto at = size_t(owners[i]->num_tokens());
+      const size_t count = i % 6 == step ? 11 : 1;
+      parts.push_back({owners[i].get(), std::span(ids[i]).subspan(at, count), true, nullptr});
+    }
+    std::vector<StepResult> results(kSequences);
+    engine.Step(parts, results);
+    for (size_t n = 0; n < kSequences; ++n) {
+      EXPECT_FALSE(results[n].error);
+      const std::span<const float> logits = results[n].logits;
+      bytes[(n + size_t(repeat) + step) % kSequences].append(
+          reinterpret_cast<const char*>(logits.data()), logits.size_bytes());
+    }
+  }
+  std::string all;
+  for (const std::string& b : bytes) all += b;
+  return Sha256Hex(all);
+}
+
+TEST_F(CudaBits, AHundredRepeatsOfABatchHaveOneHash) {
+  const std::string want = HashOfABatch(*Engine::Open(OnCpu(Tiny())), 0);
+  for (const bool eager : {false, true}) {
+    if (eager && HILLSTAR_CUDA_IS_EMULATED) continue;  // for the sake of time
+    const auto engine = Engine::Open(OnGpu(OnCpu(Tiny()), eager));
+    for (int repeat = 0; repeat < (HILLSTAR_CUDA_IS_EMULATED ? 3 : 100); ++repeat) {
+      ASSERT_EQ(HashOfABatch(*engine, repeat), want) << "repeat " << repeat << ", eager " << eager;
+    }
   }
 }
 

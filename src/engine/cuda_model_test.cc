@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/sampler.h"
+#include "formats/container_checksum.h"
 #include "hillstar/engine.h"
 #include "tokenizer/tokenizer.h"
 
@@ -119,6 +120,36 @@ TEST_P(CudaModel, AHundredRepeatsAreOneResult) {
     const auto logits = sequence->Append(Text(7, 600), LogitsMode::kLast);
     if (repeat == 0) first.assign(logits.begin(), logits.end());
     ExpectSame(first, logits, "repeat " + std::to_string(repeat));
+  }
+}
+
+// Sequences of one token to hundreds in one step, again and again.
+TEST_P(CudaModel, AHundredRepeatsOfABatchHaveOneHash) {
+  constexpr size_t kSequences = 37;
+  std::vector<std::unique_ptr<Sequence>> owners;
+  std::vector<size_t> lengths;
+  for (size_t i = 0; i < kSequences; ++i) {
+    lengths.push_back(1 + i * i * 41 % 900);
+    owners.push_back(gpu_->NewSequence({.shares_prefixes = false}));
+    owners.back()->Append(Text(i, lengths[i]), LogitsMode::kNone);
+  }
+  std::string hash;
+  for (int repeat = 0; repeat < 100; ++repeat) {
+    std::vector<StepPart> parts;
+    for (size_t i = 0; i < kSequences; ++i) {
+      owners[i]->Truncate(int64_t(lengths[i]));
+      const size_t count = i % 10 == 3 ? 17 : 1;
+      parts.push_back({owners[i].get(), Text(i + lengths[i], count), true, nullptr});
+    }
+    std::vector<StepResult> results(kSequences);
+    gpu_->Step(parts, results);
+    std::string all;
+    for (const StepResult& r : results) {
+      ASSERT_FALSE(r.error) << r.error->what();
+      all.append(reinterpret_cast<const char*>(r.logits.data()), r.logits.size_bytes());
+    }
+    if (repeat == 0) hash = Sha256Hex(all);
+    ASSERT_EQ(Sha256Hex(all), hash) << "repeat " << repeat;
   }
 }
 

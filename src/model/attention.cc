@@ -75,9 +75,9 @@ void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
   ops_.Linear(slices_);
 
   const int64_t heads = c_.num_heads, token_stride = heads * c_.qk_dim();
-  ops_.QuantiseHeads({w_.q, token_stride, c_.qk_dim()}, num_tokens(), heads, w_.nope_planes);
-  ops_.LinearByHead({attention.k_absorb, heads, c_.kv_lora_rank}, w_.nope_planes, num_tokens(),
-                    w_.latents);
+  ops_.LinearByHeadOfFloats({attention.k_absorb, heads, c_.kv_lora_rank},
+                            {w_.q, token_stride, c_.qk_dim()}, w_.nope_planes, num_tokens(),
+                            w_.latents);
   const QueryShape shape{heads, c_.qk_nope_dim, c_.qk_rope_dim, c_.kv_lora_rank};
   ops_.MakeQueries(step_, w_.latents, {w_.q + c_.qk_nope_dim, token_stride, c_.qk_dim()}, shape,
                    w_.queries);
@@ -101,8 +101,7 @@ void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t la
               w_.selection, w_.latent_planes);
   ops_.LinearByHead({attention.v_absorb, heads, c_.v_dim}, w_.latent_planes, num_tokens(),
                     w_.values);
-  ops_.Quantise(w_.values, num_tokens(), w_.value_planes);
-  ops_.Linear(std::array{Matrix(attention.o, w_.value_planes, w_.out)});
+  ops_.LinearOfFloats(w_.values, Matrix(attention.o, w_.value_planes, w_.out));
 }
 
 }  // namespace hillstar

@@ -17,14 +17,13 @@ constexpr float kOutOfReach = 1e30f;
 // x += down(silu(gate x) * up x), which the next norm adds.
 void ForwardPass::DenseMlp(const MlpWeights& mlp) {
   ops_.SwiGlu(std::array{SwiGluSlice{Matrix(mlp.gate, w_.normed_planes, w_.hidden), mlp.up}});
-  ops_.Quantise(w_.hidden, num_tokens(), w_.dense_planes);
-  ops_.Linear(std::array{Matrix(mlp.down, w_.dense_planes, w_.out)});
+  ops_.LinearOfFloats(w_.hidden, Matrix(mlp.down, w_.dense_planes, w_.out));
   addend_ = {w_.out};
 }
 
 void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
-  ops_.FloatLinear({moe.router, w_.normed, c_.hidden_size, num_tokens(), 0, c_.num_experts,
-                    w_.router_logits, c_.num_experts});
+  const FloatLinearSlice router{moe.router, w_.normed,      c_.hidden_size,   num_tokens(),
+                                0,          c_.num_experts, w_.router_logits, c_.num_experts};
   RouterChoice choice;
   choice.logits = w_.router_logits;
   choice.bias = moe.router_bias;
@@ -36,11 +35,12 @@ void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
   choice.weights = w_.expert_weights;
   const ExpertLayer experts = experts_.at(&moe);
   if (router_tap_) {
+    ops_.FloatLinear(router);
     ops_.Choose(choice, num_tokens());
     TapRouter(choice, layer);
     ops_.GroupByExpert(w_.expert_ids, step_, experts, w_.groups);
   } else {
-    ops_.Route(choice, step_, experts, w_.groups);
+    ops_.Route(router, choice, step_, experts, w_.groups);
   }
   RoutedExperts(experts);
   addend_ = {
@@ -79,10 +79,9 @@ void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
 
 void ForwardPass::RoutedExperts(const ExpertLayer& layer) {
   ops_.ExpertsUp(layer, w_.groups, w_.normed_planes, num_tokens(), w_.hidden, w_.shared_hidden);
-  ops_.QuantiseExperts(w_.groups, num_tokens(), c_.num_experts_per_token, w_.hidden,
-                       w_.expert_planes, w_.shared_hidden, w_.shared_planes);
-  ops_.ExpertsDown(layer, w_.groups, w_.expert_planes, w_.shared_planes, num_tokens(),
-                   w_.expert_rows, w_.out);
+  ops_.ExpertsDownOfFloats(layer, w_.groups, {w_.hidden, w_.expert_planes},
+                           {w_.shared_hidden, w_.shared_planes}, num_tokens(), w_.expert_rows,
+                           w_.out);
 }
 
 }  // namespace hillstar

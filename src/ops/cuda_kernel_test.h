@@ -51,7 +51,7 @@ class DeviceArray {
       break;
     }
     std::vector<T> values(count_);
-    std::memcpy(values.data(), all.data() + kFence, count_ * sizeof(T));
+    if (count_ > 0) std::memcpy(values.data(), all.data() + kFence, count_ * sizeof(T));
     return values;
   }
 

@@ -25,6 +25,16 @@ struct BadTokens {
   int32_t code = 0;          // of the kernels that are launched now, not 0
 };
 
+// Rows of floats that become planes, and whose values they are: row r lies at data + r / heads *
+// token_stride + r % heads * head_stride.
+struct FloatRows {
+  const float* data = nullptr;  // null: there are none
+  RowOwner owner;
+  int64_t heads = 1;
+  int64_t token_stride = 0;
+  int64_t head_stride = 0;
+};
+
 // Where kernels run, and what they are shaped for.
 struct KernelContext {
   cudaStream_t stream = nullptr;
@@ -35,7 +45,8 @@ struct KernelContext {
 
 // norm_cuda.cu -----------------------------------------------------------------------------------
 
-// y = RmsNorm(x [+ added]), and its planes.
+// y = RmsNorm(x [+ added]), and its planes. REQUIRES: the mixture's slots and weights were there
+// before the kernel before this one began.
 struct NormTask {
   const float* x = nullptr;      // f32 [rows, n]
   const float* added = nullptr;  // likewise, or null
@@ -52,16 +63,11 @@ void RmsNorm(const KernelContext& context, const NormTask& task);
 
 // quantise_cuda.cu -------------------------------------------------------------------------------
 
-// Ops::Quantise and QuantiseHeads: row r lies at x + r / heads * token_stride + r % heads *
-// head_stride.
+// Ops::Quantise and QuantiseHeads.
 struct QuantiseTask {
-  const float* x = nullptr;
+  FloatRows x;
   int64_t rows = 0;
   ActivationPlanes planes;
-  RowOwner owner;
-  int64_t heads = 1;
-  int64_t token_stride = 0;
-  int64_t head_stride = 0;
 };
 void Quantise(const KernelContext& context, const QuantiseTask& task);
 // Two of them in one launch.
@@ -122,9 +128,10 @@ void FinishProjections(const KernelContext& context, const FinishTask& task);
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer);
 // Ops::Choose. A token whose logits are not finite chooses the first experts.
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens);
-// Choose and GroupByExpert for a step of one token that is there.
-void ChooseForOne(const KernelContext& context, const RouterChoice& choice,
-                  const ExpertGroups& groups);
+// Ops::Route for a step of one token that is there, in one launch. *ticket is 0, also afterwards.
+// False, and nothing is done, where a row of the router does not fit a block's shared memory.
+bool RouteOne(const KernelContext& context, const FloatLinearSlice& router,
+              const RouterChoice& choice, const ExpertGroups& groups, int32_t* ticket);
 // Ops::GroupByExpert.
 void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
                    const int32_t* live, int64_t num_experts, int64_t num_chosen,
@@ -164,8 +171,8 @@ void Draw(const KernelContext& context, const DrawTask& task);
 
 // peak_cuda.cu -----------------------------------------------------------------------------------
 
-// For measuring: reads num_bytes (a multiple of 16); multiplies bytes on all tensor cores for about
-// a millisecond and returns how many products that is. *sum: anything.
+// For measuring: reads num_bytes (a multiple of 16); multiplies bytes on all tensor cores for a
+// millisecond and returns how many products that is. *sum grows by all words or products; may wrap.
 void ReadAll(const KernelContext& context, const uint8_t* bytes, uint64_t num_bytes, int32_t* sum);
 double MultiplyAll(const KernelContext& context, int32_t* sum);
 
@@ -223,6 +230,11 @@ void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* li
 // and scratch are ignored. Weights, here and below, may be read before the kernel before has ended.
 inline constexpr int kMaxLayersAtOnce = 8;
 void Linear(const KernelContext& context, std::span<const LinearSlice> layers);
+// Of inputs that are not quantised yet, where a function takes them: every block does that again
+// for itself, which for a token or two takes less time than another kernel. Planes that are given
+// beside them say their shape and are not touched. REQUIRES: at most kMostFloatTokens tokens.
+inline constexpr int kMostFloatTokens = 2;
+void LinearOfFloats(const KernelContext& context, const LinearSlice& layer, const FloatRows& x);
 // Ops::LinearByHead: y[t, h * head_rows + r] = W_h x[t * heads + h]; W_h's panels begin
 // h * NumPanels(head_rows) panels into w.
 struct ByHead {
@@ -231,7 +243,8 @@ struct ByHead {
   int64_t head_rows = 0;
   ActivationPlanes x;  // [T * heads, cols]
   int64_t num_tokens = 0;
-  float* y = nullptr;  // [T, heads * head_rows]
+  float* y = nullptr;     // [T, heads * head_rows]
+  FloatRows floats = {};  // in the place of x
 };
 void LinearByHead(const KernelContext& context, const ByHead& layer);
 // Ops::SwiGlu of one layer.
@@ -247,16 +260,19 @@ struct ExpertTask {
   const int32_t* begin = nullptr;        // [experts + 1]
   const int32_t* slot_tokens = nullptr;  // [num_slots]
   int64_t num_slots = 0;                 // that the launch is shaped for: tokens * rank
-  int64_t num_tokens = 0;                // of the shared expert
+  int64_t num_tokens = 0;                // of the step: no expert has more slots
 };
 // hidden[s] = silu(gate x) * (up x) of slot s's token: planes x [T, D] -> f32 [slots,
 // intermediate]; shared: likewise for every token, with x and num_tokens of the slice.
 void ExpertsUp(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
                float* hidden, const SwiGluSlice& shared);
 // rows[s] = down hidden[s]: planes [slots, intermediate] -> f32 [slots, D]; shared likewise.
-// REQUIRES: task as ExpertsUp had it, two launches or more before on this stream: its lists and the
-// experts' weights are read before the kernel before this one has ended.
+// REQUIRES: task as ExpertsUp had it before on this stream: its lists and the experts' weights are
+// read before the kernel before this one has ended, but not before that one's predecessor has.
+struct HiddenFloats {
+  FloatRows slots, shared;
+};
 void ExpertsDown(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
-                 float* rows, const LinearSlice& shared);
+                 float* rows, const LinearSlice& shared, const HiddenFloats& floats = {});
 
 }  // namespace hillstar::cuda

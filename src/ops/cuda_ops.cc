@@ -60,7 +60,7 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits) + DrawTaskBytes() +
+         StepTables::Bytes(limits) + sizeof(int32_t) + DrawTaskBytes() +
          uint64_t(MaxDrawn(limits)) * (sizeof(int32_t) + sizeof(DrawParams));
 }
 
@@ -68,6 +68,7 @@ void CudaOps::Prepare(const Limits& limits) {
   limits_ = limits;
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
+  ticket_ = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
   max_drawn_ = MaxDrawn(limits);
   drawn_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(int32_t));
   draws_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(DrawParams));
@@ -324,20 +325,25 @@ void CudaOps::FinishProjections(const StepTokens& step, const Projections& p) {
   cuda::FinishProjections(context_, task);
 }
 
+namespace {
+
+FloatRows RowsOf(const float* x, int64_t cols, const RowOwner& owner = {}) {
+  return {x, owner, 1, cols, 0};
+}
+FloatRows RowsOf(const HeadRows& rows, int64_t heads) {
+  return {rows.data, {heads, nullptr}, heads, rows.token_stride, rows.head_stride};
+}
+
+}  // namespace
+
 void CudaOps::Quantise(const float* x, int64_t rows, const ActivationPlanes& planes,
                        const RowOwner& owner) {
-  cuda::Quantise(context_, {x, rows, planes, owner, 1, planes.cols, 0});
+  cuda::Quantise(context_, {RowsOf(x, planes.cols, owner), rows, planes});
 }
 
 void CudaOps::QuantiseHeads(const HeadRows& rows, int64_t num_tokens, int64_t num_heads,
                             const ActivationPlanes& planes) {
-  cuda::Quantise(context_, {rows.data,
-                            num_tokens * num_heads,
-                            planes,
-                            {num_heads, nullptr},
-                            num_heads,
-                            rows.token_stride,
-                            rows.head_stride});
+  cuda::Quantise(context_, {RowsOf(rows, num_heads), num_tokens * num_heads, planes});
 }
 
 void CudaOps::Linear(std::span<const LinearSlice> layers) { cuda::Linear(context_, layers); }
@@ -345,6 +351,20 @@ void CudaOps::Linear(std::span<const LinearSlice> layers) { cuda::Linear(context
 void CudaOps::LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x, int64_t num_tokens,
                            float* y) {
   cuda::LinearByHead(context_, {heads.w, heads.num_heads, heads.head_rows, x, num_tokens, y});
+}
+
+void CudaOps::LinearOfFloats(const float* x, const LinearSlice& layer) {
+  if (layer.num_tokens > kMostFloatTokens) return Ops::LinearOfFloats(x, layer);
+  cuda::LinearOfFloats(context_, layer, RowsOf(x, layer.x.cols));
+}
+
+void CudaOps::LinearByHeadOfFloats(const HeadMatrices& heads, const HeadRows& x,
+                                   const ActivationPlanes& planes, int64_t num_tokens, float* y) {
+  if (num_tokens > kMostFloatTokens) {
+    return Ops::LinearByHeadOfFloats(heads, x, planes, num_tokens, y);
+  }
+  cuda::LinearByHead(context_, {heads.w, heads.num_heads, heads.head_rows, planes, num_tokens, y,
+                                RowsOf(x, heads.num_heads)});
 }
 
 void CudaOps::SwiGlu(std::span<const SwiGluSlice> layers) {
@@ -426,24 +446,11 @@ void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
   cuda::Choose(context_, first_token, num_tokens);
 }
 
-void CudaOps::Route(const RouterChoice& first_token, const StepTokens& step,
-                    const ExpertLayer& layer, const ExpertGroups& groups) {
-  if (step.num_tokens == 1) return ChooseForOne(context_, first_token, groups);
-  Ops::Route(first_token, step, layer, groups);
-}
-
-void CudaOps::QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
-                              const float* hidden, const ActivationPlanes& hidden_planes,
-                              const float* shared, const ActivationPlanes& shared_planes) {
-  QuantiseBoth(context_,
-               {hidden,
-                num_tokens * num_chosen,
-                hidden_planes,
-                {1, groups.slot_tokens},
-                1,
-                hidden_planes.cols,
-                0},
-               {shared, num_tokens, shared_planes, {}, 1, shared_planes.cols, 0});
+void CudaOps::Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+                    const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) {
+  auto* ticket = reinterpret_cast<int32_t*>(ticket_.data());
+  if (step.num_tokens == 1 && RouteOne(context_, router, first_token, groups, ticket)) return;
+  Ops::Route(router, first_token, step, layer, groups);
 }
 
 void CudaOps::GroupByExpert(const int32_t* experts, const StepTokens& step,
@@ -480,6 +487,21 @@ void CudaOps::ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                           int64_t num_tokens, float* rows, float* out) {
   cuda::ExpertsDown(context_, TaskOf(layer, groups, num_tokens), hidden, rows,
                     WholeLayer(layer.shared_down, shared, num_tokens, out));
+}
+
+void CudaOps::ExpertsDownOfFloats(const ExpertLayer& layer, const ExpertGroups& groups,
+                                  const HiddenRows& hidden, const HiddenRows& shared,
+                                  int64_t num_tokens, float* rows, float* out) {
+  const FloatRows slots = RowsOf(hidden.floats, hidden.planes.cols, {1, groups.slot_tokens});
+  const FloatRows tokens = RowsOf(shared.floats, shared.planes.cols);
+  const bool at_once = num_tokens <= kMostFloatTokens;
+  if (!at_once) {
+    QuantiseBoth(context_, {slots, num_tokens * layer.num_chosen, hidden.planes},
+                 {tokens, num_tokens, shared.planes});
+  }
+  cuda::ExpertsDown(context_, TaskOf(layer, groups, num_tokens), hidden.planes, rows,
+                    WholeLayer(layer.shared_down, shared.planes, num_tokens, out),
+                    at_once ? HiddenFloats{slots, tokens} : HiddenFloats{});
 }
 
 void CudaOps::Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) {

@@ -54,6 +54,9 @@ class CudaOps : public Ops {
   void Linear(std::span<const LinearSlice> layers) override;
   void LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x, int64_t num_tokens,
                     float* y) override;
+  void LinearOfFloats(const float* x, const LinearSlice& layer) override;
+  void LinearByHeadOfFloats(const HeadMatrices& heads, const HeadRows& x,
+                            const ActivationPlanes& planes, int64_t num_tokens, float* y) override;
   void SwiGlu(std::span<const SwiGluSlice> layers) override;
   void FloatLinear(const FloatLinearSlice& layer) override;
   void Concatenate(const float* a, const float* b, int64_t rows, int64_t n, float* out) override;
@@ -75,12 +78,9 @@ class CudaOps : public Ops {
   void ListAll(const StepTokens& step, const Selection& selection) override;
   void Clear(void* bytes, size_t num_bytes) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
-  void Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
-             const ExpertGroups& groups) override;
+  void Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+             const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) override;
   void FinishProjections(const StepTokens& step, const Projections& p) override;
-  void QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
-                       const float* hidden, const ActivationPlanes& hidden_planes,
-                       const float* shared, const ActivationPlanes& shared_planes) override;
   void GroupByExpert(const int32_t* experts, const StepTokens& step, const ExpertLayer& layer,
                      const ExpertGroups& groups) override;
   void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups, const ActivationPlanes& x,
@@ -88,6 +88,9 @@ class CudaOps : public Ops {
   void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                    const ActivationPlanes& hidden, const ActivationPlanes& shared,
                    int64_t num_tokens, float* rows, float* out) override;
+  void ExpertsDownOfFloats(const ExpertLayer& layer, const ExpertGroups& groups,
+                           const HiddenRows& hidden, const HiddenRows& shared, int64_t num_tokens,
+                           float* rows, float* out) override;
   void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
 
   // Bytes that Prepare takes.
@@ -108,6 +111,7 @@ class CudaOps : public Ops {
   std::vector<DeviceBuffer> buffers_;
   DeviceBuffer scratch_;  // of attention and selection, which follow each other
   DeviceBuffer bad_;      // int32 [max_tokens]
+  DeviceBuffer ticket_;   // int32: RouteOne
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
   std::optional<StepProfile> profile_;

@@ -11,17 +11,30 @@ StepTokens Ops::NextStep(const StepInput&) {
 }
 void Ops::KeepRows(void*, int64_t, std::span<const int32_t>) { CHECK(is_host()); }
 
-void Ops::Route(const RouterChoice& first_token, const StepTokens& step, const ExpertLayer& layer,
-                const ExpertGroups& groups) {
+void Ops::Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+                const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) {
+  FloatLinear(router);
   Choose(first_token, step.num_tokens);
   GroupByExpert(first_token.experts, step, layer, groups);
 }
 
-void Ops::QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
-                          const float* hidden, const ActivationPlanes& hidden_planes,
-                          const float* shared, const ActivationPlanes& shared_planes) {
-  Quantise(hidden, num_tokens * num_chosen, hidden_planes, {1, groups.slot_tokens});
-  Quantise(shared, num_tokens, shared_planes);
+void Ops::LinearOfFloats(const float* x, const LinearSlice& layer) {
+  Quantise(x, layer.num_tokens, layer.x);
+  Linear({&layer, 1});
+}
+
+void Ops::LinearByHeadOfFloats(const HeadMatrices& heads, const HeadRows& x,
+                               const ActivationPlanes& planes, int64_t num_tokens, float* y) {
+  QuantiseHeads(x, num_tokens, heads.num_heads, planes);
+  LinearByHead(heads, planes, num_tokens, y);
+}
+
+void Ops::ExpertsDownOfFloats(const ExpertLayer& layer, const ExpertGroups& groups,
+                              const HiddenRows& hidden, const HiddenRows& shared,
+                              int64_t num_tokens, float* rows, float* out) {
+  Quantise(hidden.floats, num_tokens * layer.num_chosen, hidden.planes, {1, groups.slot_tokens});
+  Quantise(shared.floats, num_tokens, shared.planes);
+  ExpertsDown(layer, groups, hidden.planes, shared.planes, num_tokens, rows, out);
 }
 
 void Ops::FinishProjections(const StepTokens& step, const Projections& p) {

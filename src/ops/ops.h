@@ -235,6 +235,11 @@ class Ops : public WorkspaceMemory {
   // y[t, h] = W_h x[t * heads + h]: planes [T * heads, cols] -> f32 [T, heads, head rows].
   virtual void LinearByHead(const HeadMatrices& heads, const ActivationPlanes& x,
                             int64_t num_tokens, float* y) = 0;
+  // Quantise and Linear, QuantiseHeads and LinearByHead, one after the other or at once; layer.x
+  // and `planes` are room for the planes, in which then anything may be.
+  virtual void LinearOfFloats(const float* x, const LinearSlice& layer);
+  virtual void LinearByHeadOfFloats(const HeadMatrices& heads, const HeadRows& x,
+                                    const ActivationPlanes& planes, int64_t num_tokens, float* y);
   // y[t] = silu(gate x[t]) * (up x[t]), likewise: planes [tokens, cols] -> f32 [tokens, rows].
   virtual void SwiGlu(std::span<const SwiGluSlice> layers) = 0;
   // y[t] = W x[t] in floats: f32 [tokens, cols] -> f32 [tokens, rows].
@@ -301,22 +306,27 @@ class Ops : public WorkspaceMemory {
   // Gives every (token, rank) a slot. experts: int32 [T, num_chosen].
   virtual void GroupByExpert(const int32_t* experts, const StepTokens& step,
                              const ExpertLayer& layer, const ExpertGroups& groups) = 0;
-  // Choose and GroupByExpert, one after the other or at once.
-  virtual void Route(const RouterChoice& first_token, const StepTokens& step,
-                     const ExpertLayer& layer, const ExpertGroups& groups);
+  // FloatLinear of the router, Choose and GroupByExpert, one after the other or at once.
+  // REQUIRES: router.y is first_token.logits.
+  virtual void Route(const FloatLinearSlice& router, const RouterChoice& first_token,
+                     const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups);
   // hidden[slot] = silu(gate x) * (up x) of the slot's token and expert, f32 [T * k, intermediate];
   // shared[t]: of the shared expert, f32 [T, its intermediate].
   virtual void ExpertsUp(const ExpertLayer& layer, const ExpertGroups& groups,
                          const ActivationPlanes& x, int64_t num_tokens, float* hidden,
                          float* shared) = 0;
-  // Planes of the hidden rows of both.
-  virtual void QuantiseExperts(const ExpertGroups& groups, int64_t num_tokens, int64_t num_chosen,
-                               const float* hidden, const ActivationPlanes& hidden_planes,
-                               const float* shared, const ActivationPlanes& shared_planes);
   // rows[slot] = down hidden[slot], f32 [T * k, D]; out[t] = down shared[t], f32 [T, D].
   virtual void ExpertsDown(const ExpertLayer& layer, const ExpertGroups& groups,
                            const ActivationPlanes& hidden, const ActivationPlanes& shared,
                            int64_t num_tokens, float* rows, float* out) = 0;
+  // Quantise of the hidden rows of both and ExpertsDown, likewise.
+  struct HiddenRows {
+    const float* floats = nullptr;
+    ActivationPlanes planes;
+  };
+  virtual void ExpertsDownOfFloats(const ExpertLayer& layer, const ExpertGroups& groups,
+                                   const HiddenRows& hidden, const HiddenRows& shared,
+                                   int64_t num_tokens, float* rows, float* out);
   // x += added.
   virtual void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) = 0;
 

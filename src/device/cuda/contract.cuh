@@ -95,10 +95,11 @@ __device__ __forceinline__ T WarpMax(T x) {
   }
   return x;
 }
-__device__ __forceinline__ int WarpSum(int x) {
-  for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(kAllLanes, x, bits);
-  return x;
+// Of magnitudes that are finite, whose bits are in their order.
+__device__ __forceinline__ float LargestOfWarp(float magnitude) {
+  return __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(magnitude)));
 }
+__device__ __forceinline__ int WarpSum(int x) { return __reduce_add_sync(kAllLanes, x); }
 
 // FoldPartials of numerics/elementary.h by one warp, for all its lanes; partial j is at
 // partials[j].

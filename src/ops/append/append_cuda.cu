@@ -15,6 +15,7 @@ constexpr int kMaxRow = 1024;  // values of latent and rope part, or of an index
 struct BlockScratch {
   float partials[kNumPartials];
   float values[kMaxRow];
+  float fetched[kMaxRow];  // weights of the norm
   uint32_t warps[2][kThreads / kWarpLanes];
 };
 
@@ -59,8 +60,8 @@ __device__ uint8_t ToE4m3(float x) {
 }
 
 // StoreRowPart of values whose largest magnitude is `amax`: false, and zeros, if one is not finite.
-__device__ HILLSTAR_OUT_OF_LINE bool StorePart(const KvRowPart& part, const float* values,
-                                               float amax, uint8_t* row) {
+__device__ __forceinline__ bool StorePart(const KvRowPart& part, const float* values, float amax,
+                                          uint8_t* row) {
   const bool finite = IsFinite(amax);
   float scale = 0;
   if (part.format == PartFormat::kE4m3) {
@@ -90,11 +91,24 @@ __device__ HILLSTAR_OUT_OF_LINE bool StorePart(const KvRowPart& part, const floa
 __device__ void AppendLatent(const AppendLatentsTask& task, int64_t t, BlockScratch& s,
                              int32_t* bad, int32_t code) {
   const int64_t latent = task.layout.latent, rope = task.layout.rope;
+  LetNextBegin();
+  // What the kernel before this one does not change; the step's tables are older.
   if (task.step.live && t >= *task.step.live) return;
   const int64_t pos = task.step.positions[t], half = task.step.half_rope;
   uint8_t* row = task.pages.of(t).row(task.layout, pos);
   const float* kv = task.kv + t * (latent + rope);
   const float* cos = task.step.rope_rows + pos * 2 * half;
+  for (int64_t i = threadIdx.x; i < latent; i += kThreads) {
+    CopyAsync4(s.fetched + i, task.norm_weight + i);
+  }
+  for (int64_t i = threadIdx.x; i < 2 * half; i += kThreads) {
+    CopyAsync4(s.fetched + latent + i, cos + i);
+  }
+  cos = s.fetched + latent;
+  CommitCopies();
+  WaitForCopies<0>();
+  __syncthreads();
+  WaitForPrevious();
   float partial = 0;
   for (int64_t i = threadIdx.x; i < latent; i += kThreads) {
     partial = __fmaf_rn(kv[i], kv[i], partial);
@@ -105,7 +119,7 @@ __device__ void AppendLatent(const AppendLatentsTask& task, int64_t t, BlockScra
   const float mean = __fdiv_rn(FoldPartials(partial, s.partials), float(latent));
   const float inverse = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, task.eps)));
   for (int64_t i = threadIdx.x; i < latent; i += kThreads) {
-    s.values[i] = __fmul_rn(__fmul_rn(kv[i], inverse), task.norm_weight[i]);
+    s.values[i] = __fmul_rn(__fmul_rn(kv[i], inverse), s.fetched[i]);
   }
   __syncthreads();
   const Magnitudes amax = BlockMagnitudes(s.values, latent, rope, s.warps);
@@ -119,11 +133,13 @@ __device__ void AppendLatent(const AppendLatentsTask& task, int64_t t, BlockScra
 __device__ void AppendIndexKey(const AppendIndexKeysTask& task, int64_t t, BlockScratch& s,
                                float* normed, int32_t* bad, int32_t code) {
   const int64_t dim = task.layout.dim;
+  LetNextBegin();
   if (task.step.live && t >= *task.step.live) return;
   const int64_t pos = task.step.positions[t], half = task.step.half_rope;
   uint8_t* panel = task.pages.of(t).panel(task.layout, pos);
   const float* cos = task.step.rope_rows + pos * 2 * half;
   const float* k = task.k + t * dim;
+  WaitForPrevious();
   float partial = 0;
   for (int64_t i = threadIdx.x; i < dim; i += kThreads) partial = __fadd_rn(partial, k[i]);
   const float mean = __fdiv_rn(FoldPartials(partial, s.partials), float(dim));
@@ -166,8 +182,6 @@ __global__ void __launch_bounds__(kThreads) RowsKernel(const __grid_constant__ F
   __shared__ float normed[kMaxRow];
   const int role = first_role + int(blockIdx.y);
   if (role == kNorm) return NormRow<kThreads>(task.norm, blockIdx.x, bad, code);
-  LetNextBegin();
-  WaitForPrevious();
   if (role == kLatents) {
     AppendLatent(task.latents, blockIdx.x, s, bad, code);
   } else {
@@ -181,7 +195,7 @@ void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t nu
   CHECK(task.index_keys.layout.dim <= kMaxRow);
   Launch("new rows", RowsKernel,
          {dim3(unsigned(num_tokens), unsigned(num_roles)), dim3(kThreads),
-          NormSharedBytes(task.norm.n)},
+          NormSharedBytes(task.norm.n, 0)},
          context.stream, task, first_role, context.bad.first, context.bad.code);
 }
 

@@ -359,5 +359,30 @@ TEST(AttentionCuda, ABadTokenIsNoted) {
   }
 }
 
+// Every kernel once, in the smallest shapes: what compute-sanitizer runs (tools/gpu.sh).
+TEST(AttentionCuda, Sanitized) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    SCOPED_TRACE(int(format));
+    const KvRowLayout layout{64, 16, format};
+    TestShape shape{layout, 3, {{70, true}, {65, false}}};
+    shape.num_multiprocessors = 1;
+    ExpectSameAsReference(shape);  // a block a token
+    shape.heads = 17;
+    ExpectSameAsReference(shape);  // of more heads
+    shape = {layout, 3, {{300, false}, {20, true}}};
+    shape.num_multiprocessors = 100;
+    ExpectSameAsReference(shape);  // splits, whose last block merges them
+    shape = {layout, 20, {{1700, true}}};
+    shape.num_multiprocessors = 3;
+    ExpectSameAsReference(shape);  // many splits, and a kernel that finds weights
+    shape.tokens = {{3000, true}};
+    ExpectSameAsReference(shape);  // who finds scores finds weights
+  }
+  TestShape shape{{64, 16, KvFormat::kQ8}, 2, {{4400, true}}};
+  shape.num_multiprocessors = 100;
+  ExpectSameAsReference(shape);  // so many splits that a kernel merges them
+}
+
 }  // namespace
 }  // namespace hillstar::cuda

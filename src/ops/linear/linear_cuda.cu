@@ -55,6 +55,7 @@ void RunList(const KernelContext& context, WeightFormat format, const WorkList& 
   int tokens = 0;
   for (int i = 0; i < list.count; ++i) tokens = std::max(tokens, list.work[i].num_tokens);
   if (tokens == 0) return;
+  CHECK(list.work[0].floats.data == nullptr || tokens <= kMostFloatTokens);
   WithFormat(format, [&]<WeightFormat kFormat>() {
     if (tokens <= kMostDecodeTokens) {
       DecodeLinear<kFormat>(context, list);
@@ -81,6 +82,7 @@ ExpertWork WorkOf(const ExpertTask& task, const ActivationPlanes& x, float* y) {
   work.begin = task.begin;
   work.num_experts = int(task.num_experts);
   work.num_slots = int(task.num_slots);
+  work.num_tokens = int(task.num_tokens);
   work.matrix.groups = int(x.groups());
   work.matrix.x = x;
   work.matrix.y = y;
@@ -103,6 +105,12 @@ void Linear(const KernelContext& context, std::span<const LinearSlice> layers) {
   }
 }
 
+void LinearOfFloats(const KernelContext& context, const LinearSlice& layer, const FloatRows& x) {
+  WorkList list{1, {WorkOf(layer)}};
+  list.work[0].floats = x;
+  RunList(context, layer.w.format, list);
+}
+
 void LinearByHead(const KernelContext& context, const ByHead& layer) {
   WorkList list{1, {}};
   MatrixWork& m = list.work[0];
@@ -113,6 +121,7 @@ void LinearByHead(const KernelContext& context, const ByHead& layer) {
   m.num_heads = int(layer.num_heads);
   m.num_tokens = int(layer.num_tokens);
   m.x = layer.x;
+  m.floats = layer.floats;
   m.x_step = layer.num_heads;
   m.y = layer.y;
   m.y_stride = layer.num_heads * layer.head_rows;
@@ -140,17 +149,21 @@ void ExpertsUp(const KernelContext& context, const ExpertTask& task, const Activ
 }
 
 void ExpertsDown(const KernelContext& context, const ExpertTask& task, const ActivationPlanes& x,
-                 float* rows, const LinearSlice& shared) {
+                 float* rows, const LinearSlice& shared, const HiddenFloats& floats) {
+  CHECK(floats.slots.data == nullptr || task.num_tokens <= kMostFloatTokens);
   ExpertWork work = WorkOf(task, x, rows);
+  work.matrix.floats = floats.slots;
   work.begin_is_old = true;
   work.w_offset = ExpertPanelOffset(task.shape, 2, 0);
   work.matrix.w = kSomewhere;
   work.matrix.panel_stride = ViewExpert(task.shape, nullptr).down.panel_stride;
   work.matrix.rows = int(task.shape.hidden);
   work.matrix.y_stride = task.shape.hidden;
+  MatrixWork other = WorkOf(shared);
+  other.floats = floats.shared;
   const bool beside = shared.num_tokens > 0 && shared.w.format == task.shape.format;
-  RunExperts(context, task.shape.format, work, beside ? WorkOf(shared) : MatrixWork{});
-  if (!beside && shared.num_tokens > 0) Linear(context, std::span(&shared, 1));
+  RunExperts(context, task.shape.format, work, beside ? other : MatrixWork{});
+  if (!beside) RunList(context, shared.w.format, {1, {other}});
 }
 
 }  // namespace hillstar::cuda

@@ -24,6 +24,7 @@ struct MatrixWork {
   int num_heads = 1;
   int num_tokens = 0;
   ActivationPlanes x;
+  FloatRows floats;                 // in the place of x, in the decode kernel
   const int32_t* x_rows = nullptr;  // row of token t, or null: x_first + t * x_step
   int64_t x_first = 0;
   int64_t x_step = 1;
@@ -86,6 +87,7 @@ struct ExpertWork {
   const int32_t* slot_tokens = nullptr;  // rows of x; null: a slot's row is its own
   int num_experts = 0;
   int num_slots = 0;          // at most
+  int num_tokens = 0;         // of an expert, and of a shared one, at most
   bool begin_is_old = false;  // begin was there before the kernel before this one began
   size_t w_offset = 0;        // in an image
   size_t up_offset = 0;       // likewise, where matrix.up is not null

@@ -37,6 +37,32 @@ TestPlanes RandomPlanes(int64_t tokens, int64_t cols, TestRandom& random) {
   return QuantiseTestRows(tokens, cols, TestValues(ValueKind::kNormal, tokens * cols, random));
 }
 
+// Rows that are not quantised yet, with something between them.
+struct TestFloats {
+  TestFloats(int64_t num_rows, int64_t num_cols, TestRandom& random)
+      : rows(num_rows),
+        cols(num_cols),
+        x(TestValues(ValueKind::kNormal, num_rows * (num_cols + kStrideSlack), random)),
+        device_x(x) {}
+  void Put(int64_t row, int64_t col, float value) {
+    x[size_t(row * (cols + kStrideSlack) + col)] = value;
+    device_x.Upload(x.data());
+  }
+  FloatRows OnDevice() const { return {device_x.data(), {}, 1, cols + kStrideSlack, 0}; }
+  TestPlanes Planes() const {
+    AlignedVector<float> dense;
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto first = x.begin() + r * (cols + kStrideSlack);
+      dense.insert(dense.end(), first, first + cols);
+    }
+    return QuantiseTestRows(rows, cols, dense);
+  }
+
+  int64_t rows, cols;
+  AlignedVector<float> x;
+  DeviceArray<float> device_x;
+};
+
 // A layer with all it needs on the device and on the host.
 struct TestLayer {
   TestLayer(TestMatrix matrix, TestPlanes planes, int64_t tokens)
@@ -67,7 +93,7 @@ struct TestLayer {
   // What y must be: poison where nothing is written.
   AlignedVector<float> Want(const WeightView* up = nullptr) const {
     AlignedVector<float> want(y->size());
-    std::memset(want.data(), kPoisonByte, want.size() * sizeof(float));
+    if (!want.empty()) std::memset(want.data(), kPoisonByte, want.size() * sizeof(float));
     LinearSlice s = slice;
     s.y = want.data();
     if (up) {
@@ -268,6 +294,81 @@ TEST(LinearCuda, HeadsOfALayer) {
   }
 }
 
+TEST(LinearCuda, FloatsAreQuantisedOnTheWay) {
+  HILLSTAR_NEEDS_GPU();
+  const TestContext context{2};
+  TestRandom random(10);
+  for (WeightFormat format : kFormats) {
+    for (int64_t cols : {1, 63, 64, 130, 512, 576, 2048, 7000}) {
+      for (int64_t tokens : {1, 2}) {
+        const TestFloats x(tokens, cols, random);
+        TestLayer layer(RandomMatrix(format, 40, cols, random), x.Planes(), tokens);
+        LinearOfFloats(*context, layer.OnDevice(), x.OnDevice());
+        ExpectOutputs(layer, layer.Want(), layer.Name());
+      }
+    }
+  }
+  EXPECT_EQ(context.bad(), (std::vector<int32_t>{0, 0}));
+}
+
+// A group with a value that is not finite counts as zeros, and its row's token is noted.
+TEST(LinearCuda, FloatsThatAreNotFiniteAreNoted) {
+  HILLSTAR_NEEDS_GPU();
+  for (float bad : {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+                    std::numeric_limits<float>::quiet_NaN()}) {
+    const TestContext context{2};
+    TestRandom random(11);
+    TestFloats x(2, 300, random);
+    TestLayer layer(RandomMatrix(WeightFormat::kW8, 40, 300, random), x.Planes(), 2);
+    x.Put(1, 130, bad);
+    LinearOfFloats(*context, layer.OnDevice(), x.OnDevice());
+    for (int64_t i = 128; i < 192; ++i) x.x[size_t(300 + kStrideSlack + i)] = 0;
+    TestLayer want(std::move(layer.w), x.Planes(), 2);
+    EXPECT_EQ(FirstDifferenceOf(layer.y->Download(), want.Want()), "");
+    EXPECT_EQ(context.bad(), (std::vector<int32_t>{0, 7}));
+  }
+}
+
+TEST(LinearCuda, HeadsOfFloats) {
+  HILLSTAR_NEEDS_GPU();
+  const TestContext context{2};
+  constexpr int64_t kHeads = 5, kRows = 48, kCols = 192, kHeadStride = 200;
+  for (WeightFormat format : kFormats) {
+    for (int64_t tokens : {1, 2}) {
+      TestRandom random(12);
+      const TestMatrix w = RandomMatrix(format, kHeads * kRows, kCols, random);
+      const auto floats = TestValues(ValueKind::kNormal, tokens * kHeads * kHeadStride, random);
+      AlignedVector<float> dense;
+      for (int64_t r = 0; r < tokens * kHeads; ++r) {
+        const auto first = floats.begin() + r * kHeadStride;
+        dense.insert(dense.end(), first, first + kCols);
+      }
+      const TestPlanes x = QuantiseTestRows(tokens * kHeads, kCols, dense);
+      const DeviceArray<uint8_t> device_w(w.bytes);
+      const DeviceArray<float> device_floats(floats), y(size_t(tokens * kHeads * kRows));
+      ByHead layer{w.view, kHeads, kRows, x.view, tokens, y.data()};
+      layer.w.data = device_w.data();
+      layer.floats = {
+          device_floats.data(), {kHeads, nullptr}, kHeads, kHeads * kHeadStride, kHeadStride};
+      LinearByHead(*context, layer);
+      AlignedVector<float> want(y.size());
+      for (int64_t h = 0; h < kHeads; ++h) {
+        LinearSlice s;
+        s.w = {format, kRows, kCols, w.view.panel(h * NumPanels(kRows)), w.view.panel_stride};
+        s.x = x.view;
+        s.x_first = h;
+        s.x_step = kHeads;
+        s.num_tokens = tokens;
+        s.num_panels = NumPanels(kRows);
+        s.y = want.data() + h * kRows;
+        s.y_stride = kHeads * kRows;
+        reference::Linear(s);
+      }
+      EXPECT_EQ(FirstDifferenceOf(y.Download(), want), "") << WeightFormatName(format);
+    }
+  }
+}
+
 TEST(LinearCuda, ExtremesOfThePlanesStayExact) {
   HILLSTAR_NEEDS_GPU();
   const TestContext context;
@@ -347,7 +448,9 @@ struct TestExperts {
   std::vector<int32_t> begin, slot_tokens;
 };
 
-void ExpectExperts(TestExperts& experts, WeightFormat shared_format, int64_t shared_tokens) {
+// `of_floats`: the second half quantises its inputs itself.
+void ExpectExperts(TestExperts& experts, WeightFormat shared_format, int64_t shared_tokens,
+                   bool of_floats = false) {
   const int64_t hidden = experts.shape.hidden, intermediate = experts.shape.intermediate;
   const int64_t shared_width = 40, slots = experts.num_slots();
   TestRandom& random = experts.random;
@@ -373,13 +476,16 @@ void ExpectExperts(TestExperts& experts, WeightFormat shared_format, int64_t sha
   const DeviceArray<float> got_hidden(size_t(slots * intermediate));
   ExpertsUp(*context, task, device_x.view, got_hidden.data(), {shared_up.OnDevice(), up_view});
 
-  const TestPlanes h = RandomPlanes(slots, intermediate, random);
+  const TestFloats h_floats(slots, intermediate, random),
+      shared_floats(std::max<int64_t>(shared_tokens, 1), shared_width, random);
+  const TestPlanes h = h_floats.Planes();
   const DevicePlanes device_h(h);
   TestLayer shared_down(RandomMatrix(shared_format, hidden, shared_width, random),
-                        RandomPlanes(std::max<int64_t>(shared_tokens, 1), shared_width, random),
-                        shared_tokens);
+                        shared_floats.Planes(), shared_tokens);
   const DeviceArray<float> got_rows(size_t(slots * hidden));
-  ExpertsDown(*context, task, device_h.view, got_rows.data(), shared_down.OnDevice());
+  HiddenFloats floats;
+  if (of_floats) floats = {h_floats.OnDevice(), shared_floats.OnDevice()};
+  ExpertsDown(*context, task, device_h.view, got_rows.data(), shared_down.OnDevice(), floats);
 
   AlignedVector<float> want_hidden(got_hidden.size()), want_rows(got_rows.size());
   for (size_t e = 0; e < experts.images.size(); ++e) {
@@ -447,6 +553,36 @@ TEST(LinearCuda, ExpertsWithNoOrAnotherSharedOne) {
   TestExperts experts(WeightFormat::kW4, 128, 64, {2, 0, 1}, 2);
   ExpectExperts(experts, WeightFormat::kW8, 2);
   ExpectExperts(experts, WeightFormat::kW4, 0);
+}
+
+TEST(LinearCuda, ExpertsOfFloats) {
+  HILLSTAR_NEEDS_GPU();
+  for (WeightFormat format : kFormats) {
+    TestExperts one(format, 192, 48, {0, 1, 0, 0, 1, 1}, 1);
+    ExpectExperts(one, format, 1, true);
+    TestExperts two(format, 192, 560, {0, 1, 2, 0, 1}, 2);
+    ExpectExperts(two, format, 2, true);
+    ExpectExperts(two, format == WeightFormat::kW8 ? WeightFormat::kW4 : WeightFormat::kW8, 2,
+                  true);
+  }
+}
+
+// Every kernel once, in the smallest shapes: what compute-sanitizer runs (tools/gpu.sh).
+TEST(LinearCuda, Sanitized) {
+  HILLSTAR_NEEDS_GPU();
+  for (WeightFormat format : kFormats) {
+    ExpectShape(format, 33, 576, {1, 5});        // few tokens: one tile, two
+    ExpectShape(format, 17, 128, {9, 33, 129});  // many: the sizes of tiles
+    TestExperts one(format, 128, 33, {0, 1, 0, 1}, 1);
+    ExpectExperts(one, format, 1);
+    ExpectExperts(one, format, 1, /*of_floats=*/true);
+    TestExperts few(format, 128, 33, {0, 5, 3, 0}, 7);
+    ExpectExperts(few, format, 7);
+    TestExperts many(format, 128, 33, {40, 0}, 9);
+    ExpectExperts(many, format, 9);
+    TestExperts most(format, 128, 33, {150, 50}, 9);
+    ExpectExperts(most, format, 9);
+  }
 }
 
 }  // namespace

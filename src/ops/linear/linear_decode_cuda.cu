@@ -3,6 +3,7 @@
 
 #include "core/check.h"
 #include "ops/linear/linear_decode_cuda.cuh"
+#include "ops/quantise/quantise_cuda.cuh"
 
 namespace hillstar::cuda {
 namespace {
@@ -13,9 +14,10 @@ class WarpInputs {
  public:
   using I = Inputs<kTiles>;
 
-  __device__ WarpInputs(uint8_t* inputs, const DecodeShape& shape, int lane)
-      : inputs_(inputs),
-        num_columns_(shape.num_columns),
+  __device__ WarpInputs(uint8_t* inputs, const DecodeShape& shape, const BadTokens& bad, int lane)
+      : bad_(bad),
+        inputs_(inputs),
+        num_tokens_(shape.num_tokens),
         num_slots_(shape.input_slots),
         lane_(lane) {
     Use(0);
@@ -31,24 +33,51 @@ class WarpInputs {
     Use(kept ? pass : 0);
     if (pass < loaded_ && (kept && m.passes <= num_slots_)) return;
     loaded_ = pass + 1;
-    const int gid = lane_ / 4, tid = lane_ % 4;
     __syncwarp();
-    uint8_t* to = inputs_ + (kept ? pass : 0) * I::Bytes(num_columns_);
+    uint8_t* to = inputs_ + (kept ? pass : 0) * I::Bytes(num_tokens_);
+    if (m.floats.data) {
+      Quantise(m, q, to);
+    } else {
+      Copy(m, q, to);
+    }
+    __syncwarp();
+  }
+  // The four B words of this lane's column of a tile. Columns that nobody
+  // has are another's: what comes of them is not used.
+  __device__ __forceinline__ uint4 Words(int tile, int group) const {
+    return *reinterpret_cast<const uint4*>(words_[tile] + group * 64);
+  }
+  __device__ __forceinline__ float2 ScaleAndCorrection(int tile, int group) const {
+    return *reinterpret_cast<const float2*>(scales_[tile] + group * 8);
+  }
+
+ private:
+  // Of the 16 words of a group lane tid of a column has words tid + 4 i, i counting up, but for W4
+  // 0, 2, 1, 3: neighbours meet in an MMA. The j-th of them is that of this i, and the reverse.
+  static __device__ __forceinline__ int Permuted(int j) {
+    return Tile<kFormat>::kIsW4 ? j % 2 * 2 + j / 2 : j;
+  }
+  static __device__ __forceinline__ float2 ScaleAndCorrectionOf(float scale, int sum) {
+    return make_float2(scale,
+                       __int_as_float(int(0u - uint32_t(sum) * uint32_t(Tile<kFormat>::kOffset))));
+  }
+
+  // From planes.
+  __device__ __forceinline__ void Copy(const MatrixWork& m, const Quantum& q, uint8_t* to) const {
+    const int gid = lane_ / 4, tid = lane_ % 4;
 #pragma unroll 1
     for (int i = 0; i < kTiles; ++i) {
       const int column = i * 8 + gid, t = column / 2;
       if (t >= m.num_tokens) continue;
       const int8_t* from = (gid % 2 == 0 ? m.x.hi : m.x.lo) + m.x_row(t) * m.x.stride() +
                            q.segment * kSegmentGroups * kGroup;
-      // Words tid + 4 i, i counting up, but for W4 0, 2, 1, 3: neighbours meet in an MMA.
       const int8_t* word = from + tid * 4;
       uint8_t* place = to + column * I::kColumnBytes + tid * 16;
 #pragma unroll 2
       for (int g = 0; g < q.groups; ++g) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          const int from_j = Tile<kFormat>::kIsW4 ? j % 2 * 2 + j / 2 : j;
-          CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + from_j * 16);
+          CopyAsync4(place + g * 64 + j * 4, word + g * kGroup + Permuted(j) * 16);
         }
       }
     }
@@ -58,40 +87,51 @@ class WarpInputs {
       const int t = i * kTileTokens + tid;
       if (t >= m.num_tokens || gid >= q.groups) continue;
       const int64_t at = m.x_row(t) * m.groups + q.segment * kSegmentGroups + gid;
-      const uint32_t sum = uint32_t(m.x.sum[at]) * uint32_t(Tile<kFormat>::kOffset);
-      *reinterpret_cast<float2*>(to + num_columns_ * I::kColumnBytes + t * I::kScaleBytes +
-                                 gid * 8) =
-          make_float2(m.x.scale[at], __int_as_float(int(0u - sum)));
+      *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
+                                 gid * 8) = ScaleAndCorrectionOf(m.x.scale[at], m.x.sum[at]);
     }
     WaitForCopies<0>();
-    __syncwarp();
   }
-  // The four B words of this lane's column of a tile. Columns that nobody
-  // has are another's: what comes of them is not used.
-  __device__ __forceinline__ uint4 Words(int tile, int group) const {
-    return *reinterpret_cast<const uint4*>(words_[tile] + group * 64);
+  // From floats: four lanes have a group of the segment, each 16 of its values, in words 4 part ..
+  // 4 part + 3.
+  __device__ __forceinline__ void Quantise(const MatrixWork& m, const Quantum& q,
+                                           uint8_t* to) const {
+    const int g = lane_ / 4, part = lane_ % 4;
+    const int64_t first = (q.segment * kSegmentGroups + g) * kGroup + part * 16;
+    const int64_t left = g < q.groups ? m.x.cols - first : 0;
+    uint8_t* place = to + g * 64 + Permuted(part) * 4;
+#pragma unroll 1
+    for (int t = 0; t < m.num_tokens; ++t) {
+      const int64_t row = m.x_row(t);
+      const PlaneSixteenth mine = QuantiseByFour(RowOf(m.floats, row) + first, left);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        *reinterpret_cast<uint32_t*>(place + 2 * t * I::kColumnBytes + i * 16) = mine.hi[i];
+        *reinterpret_cast<uint32_t*>(place + (2 * t + 1) * I::kColumnBytes + i * 16) = mine.lo[i];
+      }
+      if (part != 0) continue;
+      *reinterpret_cast<float2*>(to + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes +
+                                 g * 8) = ScaleAndCorrectionOf(mine.scale, mine.sum);
+      if (!mine.finite) NoteBad(bad_.first, bad_.code, m.floats.owner.token(row));
+    }
   }
-  __device__ __forceinline__ float2 ScaleAndCorrection(int tile, int group) const {
-    return *reinterpret_cast<const float2*>(scales_ + tile * kTileTokens * I::kScaleBytes +
-                                            group * 8);
-  }
-
- private:
   __device__ __forceinline__ void Use(int slot) {
-    const uint8_t* from = inputs_ + slot * I::Bytes(num_columns_);
+    const uint8_t* from = inputs_ + slot * I::Bytes(num_tokens_);
 #pragma unroll 1
     for (int i = 0; i < kTiles; ++i) {
-      const int column = min(i * 8 + lane_ / 4, num_columns_ - 1);
+      const int column = min(i * 8 + lane_ / 4, 2 * num_tokens_ - 1);
+      const int t = min(i * kTileTokens + lane_ % 4, num_tokens_ - 1);
       words_[i] = from + column * I::kColumnBytes + lane_ % 4 * 16;
+      scales_[i] = from + 2 * num_tokens_ * I::kColumnBytes + t * I::kScaleBytes;
     }
-    scales_ = from + num_columns_ * I::kColumnBytes + lane_ % 4 * I::kScaleBytes;
   }
 
+  const BadTokens& bad_;
   uint8_t* inputs_;
-  int num_columns_, num_slots_, lane_;
+  int num_tokens_, num_slots_, lane_;
   int run_ = -1, loaded_ = 0;  // passes of the run that have been loaded
   const uint8_t* words_[kTiles];
-  const uint8_t* scales_;
+  const uint8_t* scales_[kTiles];
 };
 
 // What a lane needs of a group: weights, the scales of its rows, B words of each tile.
@@ -208,13 +248,14 @@ __device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4],
 
 // The warps that multiply.
 template <WeightFormat kFormat, int kTiles>
-__device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& block) {
+__device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& block,
+                                         const BadTokens& bad) {
   using I = Inputs<kTiles>;
   const DecodeShape& shape = block.shape;
   const int lane = block.lane;
   WarpInputs<kFormat, kTiles> x(block.shared + block.layout.inputs +
-                                    block.warp * shape.input_slots * I::Bytes(shape.num_columns),
-                                shape, lane);
+                                    block.warp * shape.input_slots * I::Bytes(shape.num_tokens),
+                                shape, bad, lane);
   RingPosition ring;
   for (RingPosition at;; at.Next(shape.num_units)) {
     WaitForBarrier(block.told(at.slot), at.parity);
@@ -231,11 +272,13 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
       } else {
         MultiplySegment<kFormat, kTiles, 1>(sums, block, ring, x, q.groups);
       }
-      float* to = block.sums(at.slot) +
-                  ((q.block * unit.m.segments + q.segment) * I::kTokens + lane % 4) * kBlockRows +
-                  lane / 4 * 4;
+      float* to =
+          block.sums(at.slot) +
+          ((q.block * unit.m.segments + q.segment) * shape.num_tokens + lane % 4) * kBlockRows +
+          lane / 4 * 4;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
+        if (tile * kTileTokens + lane % 4 >= shape.num_tokens) break;
         *reinterpret_cast<float4*>(to + tile * kTileTokens * kBlockRows) =
             make_float4(sums[tile][0], sums[tile][1], sums[tile][2], sums[tile][3]);
       }
@@ -246,9 +289,9 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
 }
 
 // Adds the segments' sums of a unit in ascending order and writes what comes of them, by the
-// writing warps, of which this is thread `thread`.
-template <int kTokens>
-__device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, uint32_t thread) {
+// writing warps, of which this is thread `thread`. unit_tokens: DecodeShape::num_tokens.
+__device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, int unit_tokens,
+                                          uint32_t thread) {
   const MatrixWork& m = unit.m;
   const bool swiglu = m.up != nullptr;
   const int log_rows = swiglu ? 4 : 5, rows = 1 << log_rows, segments = m.segments;
@@ -260,12 +303,13 @@ __device__ __forceinline__ void WriteUnit(const Unit& unit, const float* sums, u
     const int t = int(j) - block * int(tokens);
     const int64_t r = int64_t(unit.first_block + block) * rows + row;
     if (r >= m.rows) continue;
-    const float* from = sums + (block * segments * kTokens + t) * kBlockRows + row;
+    const float* from = sums + (block * segments * unit_tokens + t) * kBlockRows + row;
+    const int stride = unit_tokens * kBlockRows;
     float total = 0, up = 0;
 #pragma unroll 4
     for (int s = 0; s < segments; ++s) {
-      total = __fadd_rn(total, from[s * kBlockRows * kTokens]);
-      if (swiglu) up = __fadd_rn(up, from[s * kBlockRows * kTokens + kPanelRows]);
+      total = __fadd_rn(total, from[s * stride]);
+      if (swiglu) up = __fadd_rn(up, from[s * stride + kPanelRows]);
     }
     m.y[t * m.y_stride + r] = swiglu ? __fmul_rn(Silu(total), up) : total;
   }
@@ -280,7 +324,7 @@ __device__ __forceinline__ void Write(const DecodeBlock<kFormat, kTiles>& block)
     const Unit& unit = block.unit(at.slot);
     if (unit.blocks == 0) return;
     WaitForBarrier(block.summed(at.slot), at.parity);
-    WriteUnit<Inputs<kTiles>::kTokens>(unit, block.sums(at.slot), thread);
+    WriteUnit(unit, block.sums(at.slot), block.shape.num_tokens, thread);
     __syncwarp();
     if (block.lane == 0) Arrive(block.written(at.slot));
   }
@@ -289,9 +333,9 @@ __device__ __forceinline__ void Write(const DecodeBlock<kFormat, kTiles>& block)
 // All that is left to do, each warp its part.
 template <WeightFormat kFormat, int kTiles, typename Runs>
 __device__ __forceinline__ void Run(const DecodeBlock<kFormat, kTiles>& block, const Runs& runs,
-                                    Loader<kFormat, kTiles>& loader) {
+                                    Loader<kFormat, kTiles>& loader, const BadTokens& bad) {
   if (block.warp < block.shape.warps) {
-    Multiply<kFormat, kTiles>(block);
+    Multiply<kFormat, kTiles>(block, bad);
   } else if (block.loads()) {
     while (loader.LoadUnit(runs)) {
     }
@@ -305,21 +349,23 @@ constexpr int kMostThreads = (kMostDecodeWarps + kOtherWarps) * kWarpLanes;
 template <WeightFormat kFormat, int kTiles>
 __global__ void __launch_bounds__(kMostThreads, 1)
     DecodeLinearKernel(const __grid_constant__ WorkList list, int all_blocks,
-                       const __grid_constant__ DecodeShape shape) {
+                       const __grid_constant__ DecodeShape shape,
+                       const __grid_constant__ BadTokens bad) {
   const DecodeBlock<kFormat, kTiles> block(shape);
   const ListRuns<Inputs<kTiles>::kTokens> runs{list, all_blocks};
   Loader<kFormat, kTiles> loader(block);
   block.Begin();
   if (!block.loads()) WaitForPrevious();  // what is loaded does not change
   LetNextBegin();
-  Run<kFormat, kTiles>(block, runs, loader);
+  Run<kFormat, kTiles>(block, runs, loader, bad);
 }
 
 template <WeightFormat kFormat, int kTiles>
 __global__ void __launch_bounds__(kMostThreads, 1)
     DecodeExpertsKernel(const __grid_constant__ ExpertWork work,
                         const __grid_constant__ MatrixWork beside,
-                        const __grid_constant__ DecodeShape shape) {
+                        const __grid_constant__ DecodeShape shape,
+                        const __grid_constant__ BadTokens bad) {
   const DecodeBlock<kFormat, kTiles> block(shape);
   auto* entries = reinterpret_cast<ExpertEntry*>(block.shared + block.layout.entries);
   auto* counts = reinterpret_cast<int*>(block.shared + block.layout.counts);
@@ -339,7 +385,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   if (!work.begin_is_old || !block.loads()) WaitForPrevious();
   LetNextBegin();
   if (!work.begin_is_old) list_experts();
-  Run<kFormat, kTiles>(block, runs, loader);
+  Run<kFormat, kTiles>(block, runs, loader, bad);
 }
 
 constexpr int CeilDivide(int a, int b) { return (a + b - 1) / b; }
@@ -371,7 +417,7 @@ bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
     s->input_slots = slots;
     for (int units : {3, 2, 1}) {
       s->num_units = units;
-      for (int depth : {8, 6, 4, 3, 2}) {
+      for (int depth : {8, 7, 6, 5, 4, 3, 2}) {
         s->depth = depth;
         if (DecodeLayout<kFormat, kTiles>(*s).end <= size_t(context.shared_bytes)) return true;
       }
@@ -415,7 +461,7 @@ LaunchShape ChooseShape(const KernelContext& context, std::span<const Candidate>
 template <WeightFormat kFormat, int kTiles>
 void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   DecodeShape shape;
-  shape.num_columns = 2 * std::min(num_tokens, Inputs<kTiles>::kTokens);
+  shape.num_tokens = std::min(num_tokens, Inputs<kTiles>::kTokens);
   Candidate candidates[kMaxLayersAtOnce];
   for (int i = 0; i < list.count; ++i) candidates[i] = {&list.work[i], 1};
   LaunchShape launch =
@@ -425,14 +471,14 @@ void LaunchLinear(const KernelContext& context, WorkList list, int num_tokens) {
   launch.grid.x = std::min(launch.grid.x, unsigned(blocks));
   AddWork<kFormat>(list, &launch);
   Launch("linear of a few tokens", DecodeLinearKernel<kFormat, kTiles>, launch, context.stream,
-         list, blocks, shape);
+         list, blocks, shape, context.bad);
 }
 
 template <WeightFormat kFormat, int kTiles>
 void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork shared) {
   const int most = Inputs<kTiles>::kTokens;
   DecodeShape shape;
-  shape.num_columns = 2 * std::min(std::max(work.num_slots, shared.num_tokens), most);
+  shape.num_tokens = std::min(work.num_tokens, most);
   shape.num_entries = std::min(work.num_slots, work.num_experts + work.num_slots / most);
   work.matrix.num_tokens = 1;  // of a chunk, when blocks are counted
   const Candidate candidates[] = {{&work.matrix, std::min(work.num_slots, work.num_experts)},
@@ -445,7 +491,7 @@ void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork sha
   launch.grid.x = std::min(launch.grid.x, unsigned(blocks));
   AddWork<kFormat>(work, shared, &launch);
   Launch("experts of a few tokens", DecodeExpertsKernel<kFormat, kTiles>, launch, context.stream,
-         work, shared, shape);
+         work, shared, shape, context.bad);
 }
 
 }  // namespace

@@ -178,7 +178,7 @@ struct DecodeShape {
   int warps = 0;         // that multiply
   int depth = 0;         // slots of a warp's ring
   int num_units = 0;     // that there are at once, each with its sums
-  int num_columns = 0;   // of B: 2 for each token there may be
+  int num_tokens = 0;    // of a unit, at most; B has twice as many columns
   int input_slots = 1;   // segments of inputs that a warp keeps
   int sum_segments = 0;  // most segments x row blocks of a unit
   int num_entries = 0;   // of experts, at most
@@ -192,9 +192,9 @@ struct Inputs {
   static constexpr int kTokens = kTiles * kTileTokens;
   static constexpr int kColumnBytes = kSegmentGroups * 64 + 64;
   static constexpr int kScaleBytes = kSegmentGroups * 8;  // of a token
-  // For so many columns of a launch.
-  static constexpr int Bytes(int num_columns) {
-    return num_columns * kColumnBytes + kTokens * kScaleBytes;
+  // For so many tokens of a launch.
+  static constexpr int Bytes(int num_tokens) {
+    return num_tokens * (2 * kColumnBytes + kScaleBytes);
   }
 };
 
@@ -208,7 +208,7 @@ struct DecodeLayout {
     const auto num_units = size_t(shape.num_units);
     inputs = slots * size_t(Stage<kFormat, kTiles>::kBytes);
     sums = inputs + size_t(shape.warps) * size_t(shape.input_slots) *
-                        size_t(Inputs<kTiles>::Bytes(shape.num_columns));
+                        size_t(Inputs<kTiles>::Bytes(shape.num_tokens));
     units = sums + num_units * SumBytes(shape);
     entries = units + num_units * sizeof(Unit);
     barriers = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
@@ -216,7 +216,7 @@ struct DecodeLayout {
     end = counts + kMostListWarps * sizeof(int);
   }
   static __host__ __device__ size_t SumBytes(const DecodeShape& shape) {
-    return size_t(shape.sum_segments) * kBlockRows * Inputs<kTiles>::kTokens * sizeof(float);
+    return size_t(shape.sum_segments * shape.num_tokens * kBlockRows) * sizeof(float);
   }
 };
 
@@ -267,7 +267,7 @@ struct DecodeBlock {
   }
   __device__ __forceinline__ float* sums(int unit) const {
     return reinterpret_cast<float*>(shared + layout.sums) +
-           unit * (shape.sum_segments * kBlockRows * I::kTokens);
+           unit * (shape.sum_segments * shape.num_tokens * kBlockRows);
   }
 
   // By all threads; ends with a barrier.

@@ -13,9 +13,21 @@ namespace hillstar::cuda {
 inline constexpr int kMaxNormThreads = 1024;
 inline constexpr int64_t kMaxNormRow = 16384;
 
-// Dynamic shared memory of a block: the partial sums, then the row in whole groups.
-constexpr size_t NormSharedBytes(int64_t n) {
-  return size_t(kNumPartials + NumGroups(n) * kGroup) * sizeof(float);
+// Dynamic shared memory of a block: the partial sums, the row in whole groups, what follows where
+// it fits, and the ranks of a mixture.
+//
+// The norm's weights and the mixture's slots and weights are fetched before the kernel before this
+// one has ended: the former never change, the latter were there before that one began.
+constexpr int64_t kMaxFetchedRow = 12000;
+struct Rank {
+  int32_t slot;
+  float weight;
+};
+__host__ __device__ constexpr int64_t NormRowFloats(int64_t n) { return NumGroups(n) * kGroup; }
+constexpr size_t NormSharedBytes(int64_t n, int64_t num_ranks) {
+  const int64_t rows = n <= kMaxFetchedRow ? 2 : 1;
+  return size_t(kNumPartials + rows * NormRowFloats(n)) * sizeof(float) +
+         size_t(num_ranks) * sizeof(Rank);
 }
 
 // v and what joins values i .. i + 3 of the row: see Ops::Addend. REQUIRES n % 4 == 0, i % 4 == 0.
@@ -26,15 +38,15 @@ __device__ __forceinline__ float4 Sum4(const float4& a, const float4& b) {
 __device__ __forceinline__ float4 FourAt(const float* values, int64_t i) {
   return *reinterpret_cast<const float4*>(values + i);
 }
-__device__ __forceinline__ float4 JoinedFour(const NormTask& task, int64_t row, int64_t i,
-                                             const float4& v) {
+__device__ __forceinline__ float4 JoinedFour(const NormTask& task, const Rank* ranks, int64_t row,
+                                             int64_t i, const float4& v) {
   const Ops::Mixture& m = task.mixture;
   if (!m.rows) return Sum4(v, FourAt(task.added, row * task.n + i));
   float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 4
-  for (int64_t rank = 0; rank < m.num_ranks; ++rank) {
-    const float weight = m.weights[row * m.num_ranks + rank];
-    const float4 x = FourAt(m.rows, m.slots[row * m.num_ranks + rank] * task.n + i);
+#pragma unroll 8
+  for (int r = 0; r < int(m.num_ranks); ++r) {
+    const float weight = ranks[r].weight;
+    const float4 x = FourAt(m.rows, ranks[r].slot * task.n + i);
     sum.x = __fmaf_rn(weight, x.x, sum.x);
     sum.y = __fmaf_rn(weight, x.y, sum.y);
     sum.z = __fmaf_rn(weight, x.z, sum.z);
@@ -45,15 +57,14 @@ __device__ __forceinline__ float4 JoinedFour(const NormTask& task, int64_t row, 
 }
 
 // The same of one value, for rows of any length.
-__device__ __forceinline__ float JoinedValue(const NormTask& task, int64_t row, int64_t i,
-                                             float v) {
+__device__ __forceinline__ float JoinedValue(const NormTask& task, const Rank* ranks, int64_t row,
+                                             int64_t i, float v) {
   const Ops::Mixture& m = task.mixture;
   if (!m.rows) return __fadd_rn(v, task.added[row * task.n + i]);
   float sum = 0;
 #pragma unroll 1
-  for (int64_t rank = 0; rank < m.num_ranks; ++rank) {
-    const float x = m.rows[m.slots[row * m.num_ranks + rank] * task.n + i];
-    sum = __fmaf_rn(m.weights[row * m.num_ranks + rank], x, sum);
+  for (int r = 0; r < int(m.num_ranks); ++r) {
+    sum = __fmaf_rn(ranks[r].weight, m.rows[ranks[r].slot * task.n + i], sum);
   }
   return __fadd_rn(v, m.shared ? __fadd_rn(sum, m.shared[row * task.n + i]) : sum);
 }
@@ -70,7 +81,23 @@ __device__ __forceinline__ void NormRow(const NormTask& task, int64_t row, int32
   const int64_t n = task.n, groups = NumGroups(n);
   const int lane = threadIdx.x % kWarpLanes, warp = threadIdx.x / kWarpLanes;
   const float* x = task.x + row * n;
+  const float* weight = task.weight;
+  float* fetched = values + NormRowFloats(n);
+  auto* ranks = reinterpret_cast<Rank*>(fetched);
+  if (n <= kMaxFetchedRow) {
+    weight = fetched;
+    ranks = reinterpret_cast<Rank*>(fetched + NormRowFloats(n));
+#pragma unroll 1
+    for (int64_t i = threadIdx.x; i < n; i += kThreads) CopyAsync4(fetched + i, task.weight + i);
+    CommitCopies();
+  }
+  const int64_t num_ranks = task.mixture.rows ? task.mixture.num_ranks : 0;
+  for (int64_t r = threadIdx.x; r < num_ranks; r += kThreads) {
+    const int64_t at = row * num_ranks + r;
+    ranks[r] = {task.mixture.slots[at], task.mixture.weights[at]};
+  }
   LetNextBegin();
+  __syncthreads();
   WaitForPrevious();
   const bool joins = task.added || task.mixture.rows;
   if (n % 4 == 0) {
@@ -78,7 +105,7 @@ __device__ __forceinline__ void NormRow(const NormTask& task, int64_t row, int32
     for (int64_t i = 4 * threadIdx.x; i < n; i += 4 * kThreads) {
       float4 v = FourAt(x, i);
       if (joins) {
-        v = JoinedFour(task, row, i, v);
+        v = JoinedFour(task, ranks, row, i, v);
         *reinterpret_cast<float4*>(task.sum + row * n + i) = v;
       }
       *reinterpret_cast<float4*>(values + i) = v;
@@ -87,10 +114,11 @@ __device__ __forceinline__ void NormRow(const NormTask& task, int64_t row, int32
 #pragma unroll 1
     for (int64_t i = threadIdx.x; i < n; i += kThreads) {
       float v = x[i];
-      if (joins) task.sum[row * n + i] = v = JoinedValue(task, row, i, v);
+      if (joins) task.sum[row * n + i] = v = JoinedValue(task, ranks, row, i, v);
       values[i] = v;
     }
   }
+  WaitForCopies<0>();
   __syncthreads();
   if (threadIdx.x < kNumPartials) {
     float partial = 0;
@@ -108,7 +136,7 @@ __device__ __forceinline__ void NormRow(const NormTask& task, int64_t row, int32
 #pragma unroll 1
   for (int64_t g = warp; g < groups; g += kThreads / kWarpLanes) {
     const int64_t i = g * kGroup + 2 * lane;
-    const float2 w = PairOfGroup(task.weight, n, g);
+    const float2 w = PairOfGroup(weight, n, g);
     float2 v = reinterpret_cast<const float2*>(values + g * kGroup)[lane];
     v.x = __fmul_rn(__fmul_rn(v.x, inverse), w.x);
     v.y = __fmul_rn(__fmul_rn(v.y, inverse), w.y);

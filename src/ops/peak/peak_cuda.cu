@@ -2,9 +2,16 @@
 #include "device/cuda/contract.cuh"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_kernels.h"
+#include "ops/peak/peak_cuda.cuh"
 
 namespace hillstar::cuda {
 namespace {
+
+// *sum += what the lanes of a warp have: a result that depends on all of it. May wrap.
+__device__ __forceinline__ void AddOfWarp(uint32_t mine, int32_t* sum) {
+  for (int bits = 1; bits < kWarpLanes; bits *= 2) mine += __shfl_xor_sync(kAllLanes, mine, bits);
+  if (threadIdx.x % kWarpLanes == 0) atomicAdd(reinterpret_cast<uint32_t*>(sum), mine);
+}
 
 constexpr int kThreads = 512;
 constexpr int kInFlight = 8;  // loads of a thread
@@ -22,31 +29,32 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kInFlight; ++k) words[k] = LoadStreaming(bytes + (i + k * stride) * 16);
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      mine += words[k].x ^ words[k].y ^ words[k].z ^ words[k].w;
+      mine += words[k].x + words[k].y + words[k].z + words[k].w;
     }
   }
-  for (; i < num_words; i += stride) mine += LoadStreaming(bytes + i * 16).x;
-  if (mine == 0x12345678u) atomicAdd(sum, 1);  // keeps the loads from being left out
+  for (; i < num_words; i += stride) {
+    const uint4 last = LoadStreaming(bytes + i * 16);
+    mine += last.x + last.y + last.z + last.w;
+  }
+  AddOfWarp(mine, sum);
 }
 
-constexpr int kChains = 8;  // independent sums of a warp
-constexpr int kRounds = 2048;
-constexpr int kMultiplyWarps = 8;
 constexpr double kProductsPerMma = 16 * 8 * 32;
 
 __global__ void __launch_bounds__(kMultiplyWarps* kWarpLanes) MultiplyKernel(int32_t* sum) {
   WaitForPrevious();
-  const uint32_t x = threadIdx.x * 2654435761u;
-  const uint32_t a[4] = {x, x ^ 0x5bd1e995u, x + 12345u, ~x};
-  int c[kChains][4] = {};
-  for (int round = 0; round < kRounds; ++round) {
+  const MultiplyFactors factors(threadIdx.x);
+  int c[kMultiplyChains][4] = {};
+  for (int round = 0; round < kMultiplyRounds; ++round) {
 #pragma unroll
-    for (int i = 0; i < kChains; ++i) MmaUnsignedSigned(c[i], a, x + i, x ^ uint32_t(i));
+    for (int i = 0; i < kMultiplyChains; ++i) {
+      MmaUnsignedSigned(c[i], factors.a, factors.b0(i), factors.b1(i));
+    }
   }
-  int mine = 0;
+  uint32_t mine = 0;
 #pragma unroll
-  for (int i = 0; i < kChains; ++i) mine += c[i][0] ^ c[i][1] ^ c[i][2] ^ c[i][3];
-  if (mine == 0x12345678) atomicAdd(sum, 1);
+  for (int i = 0; i < 4 * kMultiplyChains; ++i) mine += uint32_t(c[i / 4][i % 4]);
+  AddOfWarp(mine, sum);
 }
 
 }  // namespace
@@ -58,10 +66,10 @@ void ReadAll(const KernelContext& context, const uint8_t* bytes, uint64_t num_by
 }
 
 double MultiplyAll(const KernelContext& context, int32_t* sum) {
-  const unsigned blocks = unsigned(context.num_multiprocessors) * 2;
+  const unsigned blocks = unsigned(context.num_multiprocessors) * kMultiplyBlocks;
   Launch("multiplying bytes", MultiplyKernel, {dim3(blocks), dim3(kMultiplyWarps * kWarpLanes)},
          context.stream, sum);
-  return double(blocks) * kMultiplyWarps * kRounds * kChains * kProductsPerMma;
+  return double(blocks) * kMultiplyWarps * kMultiplyRounds * kMultiplyChains * kProductsPerMma;
 }
 
 }  // namespace hillstar::cuda

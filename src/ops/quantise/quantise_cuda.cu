@@ -24,11 +24,9 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t groups = task.planes.groups();
   if (i >= task.rows * groups) return;
   const int64_t row = i / groups, g = i % groups;
-  const float* x =
-      task.x + row / task.heads * task.token_stride + row % task.heads * task.head_stride;
-  const float2 v = PairOfGroup(x, task.planes.cols, g);
+  const float2 v = PairOfGroup(RowOf(task.x, row), task.planes.cols, g);
   if (!QuantiseByWarp(v.x, v.y, GroupOf(task.planes, row, g)) && threadIdx.x % kWarpLanes == 0) {
-    NoteBad(bad, code, task.owner.token(row));
+    NoteBad(bad, code, task.x.owner.token(row));
   }
 }
 

@@ -38,10 +38,9 @@ void ExpectSameAsReference(int64_t rows, int64_t cols, const AlignedVector<float
   const DeviceArray<float> device_x(x);
   const DevicePlanes got(rows, cols);
   QuantiseTask task;
-  task.x = device_x.data();
+  task.x = {device_x.data(), {}, 1, cols, 0};
   task.rows = rows;
   task.planes = got.view(cols);
-  task.token_stride = cols;
   Quantise(*context, task);
   EXPECT_EQ(context.bad(), reference.TakeBad(rows));
   got.ExpectEqual(want);
@@ -104,17 +103,15 @@ TEST(QuantiseCuda, ValuesThatAreNotFiniteAreNotedOnce) {
   const DeviceArray<int32_t> device_owners(owners);
   const DevicePlanes got(kRows, kCols);
   QuantiseTask task;
-  task.x = device_x.data();
+  task.x = {device_x.data(), {1, device_owners.data()}, 1, kCols, 0};
   task.rows = kRows;
   task.planes = got.view(kCols);
-  task.owner.tokens = device_owners.data();
-  task.token_stride = kCols;
   Quantise(*context, task);
   got.ExpectEqual(want);
   EXPECT_EQ(context.bad(), reference.TakeBad(kRows));
   EXPECT_EQ(context.bad(), (std::vector<int32_t>{7, 0, 0, 7, 0, 0}));
   context->bad.code = 9;
-  task.owner = {2, nullptr};
+  task.x.owner = {2, nullptr};
   Quantise(*context, task);
   EXPECT_EQ(context.bad(), (std::vector<int32_t>{7, 9, 9, 7, 0, 0}));
 }
@@ -137,13 +134,8 @@ TEST(QuantiseCuda, HeadsInsideRows) {
     TestContext context{size_t(tokens)};
     const DeviceArray<float> device_x(x);
     const DevicePlanes got(tokens * heads, cols);
-    Quantise(*context, {device_x.data(),
-                        tokens * heads,
-                        got.view(cols),
-                        {heads, nullptr},
-                        heads,
-                        token_stride,
-                        head_stride});
+    const FloatRows rows{device_x.data(), {heads, nullptr}, heads, token_stride, head_stride};
+    Quantise(*context, {rows, tokens * heads, got.view(cols)});
     EXPECT_EQ(context.bad(), reference.TakeBad(tokens));
     got.ExpectEqual(want);
   }

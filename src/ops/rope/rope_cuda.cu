@@ -35,19 +35,54 @@ __device__ __forceinline__ bool QuantiseRowByWarp(const ValueFn& value, int64_t 
   return finite;
 }
 
+// Likewise of floats that a warp can keep: at most kKept, whole fours, padded == n.
+constexpr int64_t kKept = 512;
+__device__ __forceinline__ bool QuantiseKeptRowByWarp(const float* x, int64_t n, int8_t* hi,
+                                                      int8_t* lo, float* scale) {
+  constexpr int kFours = kKept / (4 * kWarpLanes);
+  const int lane = threadIdx.x % kWarpLanes;
+  float4 v[kFours];
+  uint32_t largest = 0;
+#pragma unroll
+  for (int k = 0; k < kFours; ++k) {
+    const int i = 4 * (lane + k * kWarpLanes);
+    v[k] = i < n ? *reinterpret_cast<const float4*>(x + i) : make_float4(0, 0, 0, 0);
+  }
+#pragma unroll
+  for (int k = 0; k < kFours; ++k) {
+    for (float value : {v[k].x, v[k].y, v[k].z, v[k].w}) {
+      largest = max(largest, __float_as_uint(Magnitude(value)));
+    }
+  }
+  const float amax = __uint_as_float(WarpMax(largest));
+  const bool finite = IsFinite(amax);
+  const RowScale s = finite ? ScaleOf(amax) : RowScale{0.0f, 0.0f};
+#pragma unroll
+  for (int k = 0; k < kFours; ++k) {
+    const int i = 4 * (lane + k * kWarpLanes);
+    if (i >= n) break;
+    const PlaneWords a = ToPlaneWords(v[k].x, s.inverse), b = ToPlaneWords(v[k].y, s.inverse),
+                     c = ToPlaneWords(v[k].z, s.inverse), d = ToPlaneWords(v[k].w, s.inverse);
+    const uint32_t high = LowBytes(a.hi, b.hi, c.hi, d.hi), low = LowBytes(a.lo, b.lo, c.lo, d.lo);
+    *reinterpret_cast<uint32_t*>(hi + i) = finite ? high : 0;
+    *reinterpret_cast<uint32_t*>(lo + i) = finite ? low : 0;
+  }
+  *scale = s.scale;
+  return finite;
+}
+
 __device__ __forceinline__ int64_t RowOfWarp() {
   return (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarpLanes;
 }
 
 __global__ void __launch_bounds__(kThreads)
     QueriesKernel(QueriesTask task, float softmax_scale, int32_t* bad, int32_t code) {
-  WaitForPrevious();
   LetNextBegin();
   const QueryShape& shape = task.shape;
   const int64_t r = RowOfWarp();
   if (r >= task.step.num_tokens * shape.num_heads) return;
   const int64_t t = r / shape.num_heads, h = r % shape.num_heads;
-  if (task.step.live && t >= *task.step.live) return;
+  if (task.step.live && t >= *task.step.live) return;  // the step's tables are old
   const KvRowLayout layout{shape.latent, shape.rope};
   int8_t* hi = task.out.planes.hi + r * task.out.planes.stride;
   int8_t* lo = task.out.planes.lo + r * task.out.planes.stride;
@@ -56,8 +91,14 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t half = task.step.half_rope;
   const float* cos = task.step.rope_rows + task.step.positions[t] * 2 * half;
   float scales[2];
-  bool finite = QuantiseRowByWarp([&](int64_t i) { return latents[i]; }, shape.latent,
-                                  layout.padded_latent(), hi, lo, &scales[0]);
+  WaitForPrevious();
+  bool finite = true;
+  if (shape.latent <= kKept && shape.latent % 4 == 0 && shape.latent == layout.padded_latent()) {
+    finite = QuantiseKeptRowByWarp(latents, shape.latent, hi, lo, &scales[0]);
+  } else {
+    finite = QuantiseRowByWarp([&](int64_t i) { return latents[i]; }, shape.latent,
+                               layout.padded_latent(), hi, lo, &scales[0]);
+  }
   hi += layout.padded_latent();
   lo += layout.padded_latent();
   finite = QuantiseRowByWarp([&](int64_t i) { return Rotated(in, cos, cos + half, half, i); },

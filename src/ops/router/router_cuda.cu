@@ -1,4 +1,5 @@
 // Router: float products by the 256-partial rule, the choice of experts, and rows by expert.
+#include "core/check.h"
 #include "device/cuda/contract.cuh"
 #include "device/cuda/launch.cuh"
 #include "ops/cuda_kernels.h"
@@ -7,8 +8,17 @@ namespace hillstar::cuda {
 namespace {
 
 constexpr int kWarps = kNumPartials / kWarpLanes;
+constexpr size_t kStaticBytes = 16 << 10;  // of shared memory that a kernel declares, at most
+
+// Values threadIdx.x, threadIdx.x + 256, ... of a row to shared memory, for this thread alone.
+__device__ __forceinline__ void FetchRow(float* to, const float* row, int64_t n) {
+  for (int64_t i = threadIdx.x; i < n; i += kNumPartials) CopyAsync4(to + i, row + i);
+  CommitCopies();
+  WaitForCopies<0>();
+}
 
 // A tile of kRows rows of the matrix and kTokens tokens; thread j has partial j of each product.
+// One row alone is fetched, to dynamic shared memory, before the kernel before this one has ended.
 template <int kRows, int kTokens>
 __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSlice s) {
   __shared__ float partials[kWarps][kNumPartials];
@@ -24,7 +34,13 @@ __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSli
   for (int t = 0; t < kTokens; ++t) x[t] = s.x + min(first_token + t, s.num_tokens - 1) * s.cols;
   float sum[kRows][kTokens] = {};
   LetNextBegin();
+  if constexpr (kRows == 1) {
+    float* fetched = reinterpret_cast<float*>(DynamicShared());
+    FetchRow(fetched, w[0], s.cols);
+    w[0] = fetched;
+  }
   WaitForPrevious();
+#pragma unroll 4
   for (int64_t i = threadIdx.x; i < s.cols; i += kNumPartials) {
     float a[kTokens];
 #pragma unroll
@@ -61,90 +77,149 @@ __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSli
 template <int kRows, int kTokens>
 void LaunchFloatLinear(const KernelContext& context, const FloatLinearSlice& s) {
   const dim3 grid(unsigned(CeilDiv(s.num_rows, kRows)), unsigned(CeilDiv(s.num_tokens, kTokens)));
-  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, {grid, dim3(kNumPartials)},
+  const size_t fetched = kRows == 1 ? size_t(s.cols) * sizeof(float) : 0;
+  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, {grid, dim3(kNumPartials), fetched},
          context.stream, s);
 }
-
-constexpr int kChooseThreads = 256;
 
 struct RouteTask {
   RouterChoice choice;
   ExpertGroups groups;  // of a step of one token, or empty
 };
 
-// Scores are read four at once, in turns of two: experts are padded to so many with -infinity.
-constexpr int kScoresPadded = 8;
-__host__ __device__ constexpr int PaddedScores(int num_experts) {
-  return (num_experts + kScoresPadded - 1) / kScoresPadded * kScoresPadded;
+// What a block chooses with, in shared memory.
+struct ChoiceScratch {
+  uint32_t* keys;    // [experts] scores as integers of the same order; 0: chosen already
+  float* gates;      // [experts] sigmoids of the logits; before that the bias
+  int32_t* experts;  // [chosen]
+
+  __device__ ChoiceScratch(uint8_t* bytes, const RouterChoice& c)
+      : keys(reinterpret_cast<uint32_t*>(bytes)),
+        gates(reinterpret_cast<float*>(keys + c.num_experts)),
+        experts(reinterpret_cast<int32_t*>(gates + c.num_experts)) {}
+  static constexpr size_t Bytes(const RouterChoice& c) {
+    return size_t(2 * c.num_experts + c.num_chosen) * sizeof(int32_t);
+  }
+  // Before the kernel before this one has ended.
+  __device__ __forceinline__ void Fetch(const RouterChoice& c) const {
+    for (int e = threadIdx.x; e < int(c.num_experts); e += kNumPartials) gates[e] = c.bias[e];
+  }
+};
+
+// Scores are not NaN; zeros of both signs are equal.
+__device__ __forceinline__ uint32_t KeyOf(float score) {
+  const uint32_t bits = __float_as_uint(__fadd_rn(score, 0.0f));
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// How many experts come before expert e, whose score is `mine`.
-__device__ __forceinline__ int RankOf(const float* scores, int num_experts, int e, float mine) {
-  int rank = 0;
-#pragma unroll 2
-  for (int first = 0; first < PaddedScores(num_experts); first += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(scores + first);
-    const float others[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      rank += others[i] > mine || (others[i] == mine && first + i < e);
+// The first of the experts that are left, by a warp, for all its lanes.
+__device__ __forceinline__ int BestExpert(const uint32_t* keys, int num_experts) {
+  uint32_t best = 0;
+  int at = num_experts;
+#pragma unroll 8
+  for (int e = threadIdx.x % kWarpLanes; e < num_experts; e += kWarpLanes) {
+    const uint32_t key = keys[e];
+    if (key > best) {
+      best = key;
+      at = e;
     }
   }
-  return rank;
+  const uint32_t largest = __reduce_max_sync(kAllLanes, best);
+  return __reduce_min_sync(kAllLanes, best == largest ? at : num_experts);
 }
 
-// A block a token. Shared: f32 [experts] scores, f32 [chosen] weights, int32 [chosen] experts.
-__global__ void __launch_bounds__(kChooseThreads)
-    ChooseKernel(RouteTask task, int32_t* bad, int32_t code) {
+// The choice of token t, by all threads; begins with the bias in scratch.gates, each thread's own.
+__device__ __forceinline__ void ChooseByBlock(const RouteTask& task, int64_t t,
+                                              const ChoiceScratch& scratch, int32_t* bad,
+                                              int32_t code) {
   const RouterChoice& c = task.choice;
   const int num_experts = int(c.num_experts), num_chosen = int(c.num_chosen);
-  float* scores = reinterpret_cast<float*>(DynamicShared());
-  const int padded = PaddedScores(num_experts);
-  float* weights = scores + padded;
-  int32_t* experts = reinterpret_cast<int32_t*>(weights + num_chosen);
-  if (int(threadIdx.x) < padded - num_experts) {
-    scores[num_experts + threadIdx.x] = __int_as_float(int(0xff800000u));
-  }
-  LetNextBegin();
-  WaitForPrevious();
-  const int64_t t = blockIdx.x;
   const float* logits = c.logits + t * num_experts;
   bool finite = true;
-  for (int e = threadIdx.x; e < num_experts; e += kChooseThreads) {
-    finite = finite && IsFinite(logits[e]);
-    scores[e] = __fadd_rn(Sigmoid(logits[e]), c.bias[e]);
+  for (int e = threadIdx.x; e < num_experts; e += kNumPartials) {
+    const float logit = __ldcg(logits + e), gate = Sigmoid(logit);
+    finite = finite && IsFinite(logit);
+    scratch.keys[e] = KeyOf(__fadd_rn(gate, scratch.gates[e]));
+    scratch.gates[e] = gate;
   }
   finite = !__syncthreads_or(!finite);
-  for (int e = threadIdx.x; e < num_experts; e += kChooseThreads) {
-    const int rank = finite ? RankOf(scores, num_experts, e, scores[e]) : e;
-    if (rank >= num_chosen) continue;
-    experts[rank] = e;
-    weights[rank] = finite ? Sigmoid(logits[e]) : 0.0f;
-  }
-  __syncthreads();
-  for (int r = threadIdx.x; r < num_chosen; r += kChooseThreads) {
+  if (threadIdx.x < kWarpLanes) {
     float sum = 0;
-    int before = 0;
-    for (int k = 0; k < num_chosen; ++k) {
-      sum = __fadd_rn(sum, weights[k]);
-      before += experts[k] < experts[r];
+    for (int r = 0; r < num_chosen; ++r) {
+      const int e = finite ? BestExpert(scratch.keys, num_experts) : r;
+      sum = __fadd_rn(sum, scratch.gates[e]);
+      __syncwarp();
+      if (threadIdx.x == 0) {
+        scratch.keys[e] = 0;
+        scratch.experts[r] = e;
+      }
+      __syncwarp();
     }
-    const float share = c.normalise ? __fdiv_rn(weights[r], __fadd_rn(sum, 1e-20f)) : weights[r];
-    c.weights[t * num_chosen + r] = finite ? __fmul_rn(share, c.scaling) : 0.0f;
-    c.experts[t * num_chosen + r] = experts[r];
-    if (task.groups.begin) {
+    for (int r = threadIdx.x; r < num_chosen; r += kWarpLanes) {
+      const int e = scratch.experts[r];
+      const float gate = scratch.gates[e];
+      const float share = c.normalise ? __fdiv_rn(gate, __fadd_rn(sum, 1e-20f)) : gate;
+      c.weights[t * num_chosen + r] = finite ? __fmul_rn(share, c.scaling) : 0.0f;
+      c.experts[t * num_chosen + r] = e;
+    }
+    if (!finite && threadIdx.x == 0) NoteBad(bad, code, t);
+  }
+  if (!task.groups.begin) return;
+  __syncthreads();
+  // Threads beyond the experts' have the chosen ones' slots.
+  for (int i = threadIdx.x; i <= num_experts + num_chosen; i += kNumPartials) {
+    const int r = i - num_experts - 1, e = r < 0 ? i : scratch.experts[r];
+    int before = 0;
+#pragma unroll 4
+    for (int k = 0; k < num_chosen; ++k) before += scratch.experts[k] < e;
+    if (r < 0) {
+      task.groups.begin[e] = before;
+    } else {
       task.groups.slots[r] = before;
       task.groups.slot_tokens[before] = 0;
     }
   }
-  if (task.groups.begin) {
-    for (int e = threadIdx.x; e <= num_experts; e += kChooseThreads) {
-      int before = 0;
-      for (int k = 0; k < num_chosen; ++k) before += experts[k] < e;
-      task.groups.begin[e] = before;
+}
+
+// A block a token.
+__global__ void __launch_bounds__(kNumPartials)
+    ChooseKernel(RouteTask task, int32_t* bad, int32_t code) {
+  const ChoiceScratch scratch(DynamicShared(), task.choice);
+  scratch.Fetch(task.choice);
+  LetNextBegin();
+  WaitForPrevious();
+  ChooseByBlock(task, blockIdx.x, scratch, bad, code);
+}
+
+// One token: a block a row of the router's matrix; the last to end chooses.
+__global__ void __launch_bounds__(kNumPartials)
+    RouteKernel(FloatLinearSlice s, RouteTask task, int32_t* ticket, int32_t* bad, int32_t code) {
+  __shared__ float partials[kNumPartials];
+  __shared__ bool is_last;
+  const ChoiceScratch scratch(DynamicShared(), task.choice);
+  float* w = reinterpret_cast<float*>(DynamicShared() + ChoiceScratch::Bytes(task.choice));
+  LetNextBegin();
+  FetchRow(w, s.w + blockIdx.x * s.cols, s.cols);
+  scratch.Fetch(task.choice);
+  WaitForPrevious();
+  float sum = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < s.cols; i += kNumPartials) sum = __fmaf_rn(s.x[i], w[i], sum);
+  partials[threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.x < kWarpLanes) {
+    const float y = FoldByWarp(partials);
+    if (threadIdx.x == 0) {
+      s.y[blockIdx.x] = y;
+      __threadfence();
+      is_last = atomicAdd(ticket, 1) == int32_t(gridDim.x) - 1;
     }
   }
-  if (!finite && threadIdx.x == 0) NoteBad(bad, code, t);
+  __syncthreads();
+  if (!is_last) return;
+  __threadfence();
+  ChooseByBlock(task, 0, scratch, bad, code);
+  if (threadIdx.x == 0) *ticket = 0;
 }
 
 // A warp an expert: counts the pairs of lower experts, then gives its own their slots in order.
@@ -183,7 +258,11 @@ __global__ void __launch_bounds__(kNumPartials)
 }  // namespace
 
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
-  if (layer.num_tokens == 1) {
+  const bool fits =
+      size_t(layer.cols) * sizeof(float) + kStaticBytes <= size_t(context.shared_bytes);
+  if (!fits) {
+    LaunchFloatLinear<8, 8>(context, layer);
+  } else if (layer.num_tokens == 1) {
     LaunchFloatLinear<1, 1>(context, layer);
   } else if (layer.num_tokens <= 16) {
     LaunchFloatLinear<1, 4>(context, layer);
@@ -192,28 +271,21 @@ void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
   }
 }
 
-namespace {
-
-void LaunchChoose(const KernelContext& context, const RouteTask& task, int64_t num_tokens) {
-  // Loops over scores, weights and experts are unrolled, and loads of the next turn may come early.
-  constexpr size_t kReadAhead = 64;
-  const size_t shared = size_t(PaddedScores(int(task.choice.num_experts))) * sizeof(float) +
-                        size_t(task.choice.num_chosen) * (sizeof(float) + sizeof(int32_t)) +
-                        kReadAhead;
-  Launch("the choice of experts", ChooseKernel,
-         {dim3(unsigned(num_tokens)), dim3(kChooseThreads), shared}, context.stream, task,
-         context.bad.first, context.bad.code);
-}
-
-}  // namespace
-
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens) {
-  LaunchChoose(context, {first_token, {}}, num_tokens);
+  Launch("the choice of experts", ChooseKernel,
+         {dim3(unsigned(num_tokens)), dim3(kNumPartials), ChoiceScratch::Bytes(first_token)},
+         context.stream, RouteTask{first_token, {}}, context.bad.first, context.bad.code);
 }
 
-void ChooseForOne(const KernelContext& context, const RouterChoice& choice,
-                  const ExpertGroups& groups) {
-  LaunchChoose(context, {choice, groups}, 1);
+bool RouteOne(const KernelContext& context, const FloatLinearSlice& router,
+              const RouterChoice& choice, const ExpertGroups& groups, int32_t* ticket) {
+  CHECK(router.num_tokens == 1 && router.first_row == 0 && router.num_rows == choice.num_experts);
+  const size_t shared = ChoiceScratch::Bytes(choice) + size_t(router.cols) * sizeof(float);
+  if (shared + kStaticBytes > size_t(context.shared_bytes)) return false;
+  Launch("the router", RouteKernel, {dim3(unsigned(router.num_rows)), dim3(kNumPartials), shared},
+         context.stream, router, RouteTask{choice, groups}, ticket, context.bad.first,
+         context.bad.code);
+  return true;
 }
 
 void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,

@@ -222,5 +222,68 @@ TEST(RouterCuda, GroupsEqualTheReference) {
   }
 }
 
+// The router, the choice and the groups of one token at once, several times with one ticket.
+TEST(RouterCuda, OneTokenIsRoutedAtOnce) {
+  HILLSTAR_NEEDS_GPU();
+  TestRandom random(7);
+  const DeviceArray<int32_t> ticket(AlignedVector<int32_t>{0});
+  for (const ChoiceShape& shape :
+       {ChoiceShape{256, 8, 1, true}, ChoiceShape{300, 8, 1, false}, ChoiceShape{5, 3, 1, true},
+        ChoiceShape{16, 16, 1, true}, ChoiceShape{1, 1, 1, true}}) {
+    for (int64_t cols : {1, 257, 6144}) {
+      for (bool is_bad : {false, true}) {
+        SCOPED_TRACE(fmt::format("{} of {} experts, {} inputs, {}", shape.chosen, shape.experts,
+                                 cols, is_bad ? "one NaN" : "finite"));
+        const auto w = TestValues(ValueKind::kNormal, shape.experts * cols, random);
+        auto x = TestValues(ValueKind::kNormal, cols, random);
+        if (is_bad) x[size_t(cols / 2)] = kNaN;
+        const auto bias = TestValues(ValueKind::kNormal, shape.experts, random);
+        const size_t experts = size_t(shape.experts), chosen = size_t(shape.chosen);
+        AlignedVector<float> logits(experts), weights(chosen);
+        AlignedVector<int32_t> ids(chosen), begin(experts + 1), slots(chosen), tokens(chosen);
+        RouterChoice choice{logits.data(), bias.data(),     shape.experts,
+                            shape.chosen,  shape.normalise, 2.5f,
+                            nullptr,       ids.data(),      weights.data()};
+        FloatLinearSlice router{w.data(), x.data(),      cols,          1,
+                                0,        shape.experts, logits.data(), shape.experts};
+        StepTokens step;
+        step.num_tokens = 1;
+        ExpertLayer layer;
+        layer.num_experts = shape.experts;
+        layer.num_chosen = shape.chosen;
+        ReferenceOps reference;
+        reference->Route(router, choice, step, layer, {begin.data(), slots.data(), tokens.data()});
+        const std::vector<int32_t> bad = reference.TakeBad(1);
+        EXPECT_EQ(bad[0], is_bad ? 7 : 0);
+
+        TestContext context;
+        const DeviceArray<float> device_w(w), device_x(x), device_bias(bias),
+            device_logits(experts), device_weights(chosen);
+        const DeviceArray<int32_t> device_ids(chosen), device_begin(experts + 1),
+            device_slots(chosen), device_tokens(chosen);
+        router.w = device_w.data();
+        router.x = device_x.data();
+        router.y = device_logits.data();
+        choice.logits = device_logits.data();
+        choice.bias = device_bias.data();
+        choice.experts = device_ids.data();
+        choice.weights = device_weights.data();
+        ASSERT_TRUE(RouteOne(*context, router, choice,
+                             {device_begin.data(), device_slots.data(), device_tokens.data()},
+                             ticket.data()));
+        EXPECT_EQ(context.bad(), bad);
+        EXPECT_EQ(ticket.Download()[0], 0);
+        if (is_bad) continue;
+        EXPECT_EQ(FirstDifferenceOf(device_logits.Download(), logits), "");
+        EXPECT_EQ(FirstDifferenceOf(device_ids.Download(), ids), "");
+        EXPECT_EQ(FirstDifferenceOf(device_weights.Download(), weights), "");
+        EXPECT_EQ(FirstDifferenceOf(device_begin.Download(), begin), "");
+        EXPECT_EQ(FirstDifferenceOf(device_slots.Download(), slots), "");
+        EXPECT_EQ(FirstDifferenceOf(device_tokens.Download(), tokens), "");
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hillstar::cuda

@@ -2,6 +2,7 @@
 
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
+#include <boost/context/preallocated.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <vector>
+
+#include "emulated_fibers.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -33,6 +36,7 @@ struct Copy {
 struct Thread {
   ctx::fiber fiber;   // of the thread while it waits
   ctx::fiber caller;  // of the scheduler while the thread runs
+  SwitchedStack own;
   State state = State::kReady;
   dim3 index;
   uint32_t mask = 0;  // of the lanes that it waits for
@@ -55,19 +59,22 @@ struct Block {
   const char* kernel = "";
   std::vector<std::unique_ptr<Thread>> threads;  // of the largest block so far
   size_t num_threads = 0;
-  const std::function<void()>* thread = nullptr;
+  const std::function<void()>* thread = nullptr;  // null: fibers end
   int64_t num_done = 0;
   int64_t num_at_barrier = 0;
   std::vector<uint64_t> shared;  // dynamic, 8-byte words
   uint8_t* shared_bytes = nullptr;
   std::map<const uint64_t*, Barrier> barriers;
   uint64_t num_phases = 0;  // of barriers, that have ended
+
+  ~Block();
 };
 
 Block block;
 size_t running = 0;  // thread of the block
 uint64_t num_grids = 0;
 ctx::pooled_fixedsize_stack stacks(kStackBytes, 64);
+SwitchedStack scheduler;
 
 void Barrier::EndPhase() {
   if (arrived < arrivals || missing_bytes != 0) return;
@@ -84,17 +91,32 @@ void Finish(const Copy& copy) {
   }
 }
 
+// To the scheduler, until it goes on with this thread.
+void Leave(Thread& me) {
+  me.own.LeaveFor(scheduler);
+  me.caller = std::move(me.caller).resume();
+  me.own.Enter(&scheduler);
+}
+
 void Wait(State state) {
   Thread& me = *block.threads[running];
   me.state = state;
-  me.caller = std::move(me.caller).resume();
+  Leave(me);
 }
 
 void Resume(size_t i) {
   Thread& t = *block.threads[i];
   running = i;
   threadIdx = t.index;
+  scheduler.LeaveFor(t.own);
   t.fiber = std::move(t.fiber).resume();
+  scheduler.Enter(nullptr);
+}
+
+// Fibers that end on their own need not be unwound, which the address checks cannot follow.
+Block::~Block() {
+  thread = nullptr;
+  for (size_t i = 0; i < threads.size(); ++i) Resume(i);
 }
 
 [[noreturn]] void Deadlock() {
@@ -117,14 +139,19 @@ void StartThreads(dim3 size, const std::function<void()>& thread) {
   block.barriers.clear();
   while (block.threads.size() < count) {
     Thread& t = *block.threads.emplace_back(std::make_unique<Thread>());
-    t.fiber = ctx::fiber(std::allocator_arg, stacks, [&t](ctx::fiber&& caller) {
+    const ctx::stack_context stack = stacks.allocate();
+    t.own.Begin(static_cast<uint8_t*>(stack.sp) - stack.size, stack.size);
+    const ctx::preallocated whole(stack.sp, stack.size, stack);
+    t.fiber = ctx::fiber(std::allocator_arg, whole, stacks, [&t](ctx::fiber&& caller) {
+      t.own.Enter(&scheduler);
       t.caller = std::move(caller);
-      for (;;) {
+      while (block.thread) {
         (*block.thread)();
         ++block.num_done;
         t.state = State::kDone;
-        t.caller = std::move(t.caller).resume();
+        Leave(t);
       }
+      t.own.LeaveFor(scheduler);
       return std::move(t.caller);
     });
   }

@@ -134,6 +134,23 @@ T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   return hillstar::emulated::ShuffleFrom(mask, value,
                                          lane % width >= int(delta) ? lane - int(delta) : lane);
 }
+inline int __reduce_add_sync(unsigned mask, int value) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    value = int(unsigned(value) + unsigned(__shfl_xor_sync(mask, value, bits)));
+  }
+  return value;
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  for (int bits = 16; bits > 0; bits /= 2)
+    value = std::max(value, __shfl_xor_sync(mask, value, bits));
+  return value;
+}
+inline int __reduce_min_sync(unsigned mask, int value) {
+  for (int bits = 16; bits > 0; bits /= 2) {
+    value = std::min(value, __shfl_xor_sync(mask, value, bits));
+  }
+  return value;
+}
 unsigned __ballot_sync(unsigned mask, int predicate);
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) {
@@ -171,6 +188,11 @@ inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
     result |= byte << (8 * i);
   }
   return result;
+}
+// Four signed bytes each.
+inline int __dp4a(int a, int b, int sum) {
+  for (int i = 0; i < 4; ++i) sum += int(int8_t(a >> (8 * i))) * int(int8_t(b >> (8 * i)));
+  return sum;
 }
 template <typename T>
 T __ldcg(const T* p) {

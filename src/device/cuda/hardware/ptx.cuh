@@ -149,14 +149,17 @@ __device__ __forceinline__ void ArriveExpecting(uint64_t* barrier, int bytes) {
                : "memory");
 #endif
 }
+// What is copied so is read once: in the L2 cache it makes way before anything else does.
 __device__ __forceinline__ void BulkCopy(void* shared, const void* from, int bytes,
                                          uint64_t* barrier) {
 #if __CUDA_ARCH__ >= 900
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0],[%1],%2,[%3];" ::"r"(
-          to),
+      "{\n.reg .b64 once;\n"
+      "createpolicy.fractional.L2::evict_first.b64 once,1.0;\n"
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+      "[%0],[%1],%2,[%3],once;\n}" ::"r"(to),
       "l"(from), "r"(bytes), "r"(at)
       : "memory");
 #endif
