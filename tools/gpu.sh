@@ -106,6 +106,7 @@ synth() {
 kernels() {
   "$build/bench/linear_speed" | tee -a "$table"
   "$build/bench/attend_speed" | tee -a "$table"
+  "$build/bench/draw_speed" | tee -a "$table"
   "$build/bench/select_speed" | tee -a "$table"
 }
 

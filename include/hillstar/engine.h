@@ -15,6 +15,7 @@
 
 #include "hillstar/error.h"
 #include "hillstar/kernel_time.h"
+#include "hillstar/sampling.h"
 
 namespace hillstar {
 
@@ -108,10 +109,10 @@ class Sequence {
   // kNonFinite naming layer and position (the sequence is then unusable).
   virtual std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                         const std::atomic<bool>* cancel = nullptr) = 0;
-  // Engine::DecodeGreedily for this sequence alone.
-  virtual void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) = 0;
-  // Whether that computes a step while the host is still busy with the last.
-  virtual bool runs_ahead() const = 0;
+  // Engine::Decode for this sequence alone.
+  virtual void Decode(int32_t next, const SamplingParams& sampling,
+                      const std::function<bool(int32_t id)>& on_next,
+                      const std::atomic<bool>* cancel = nullptr) = 0;
   // The MTP head over the tokens so far: for i = first .. num_tokens() - 2 the likeliest token
   // i + 2, given the hidden state at i and token i + 1: out[i - first].
   // REQUIRES: the sequence was made with keep_hidden. Errors: kUnsupported without an MTP layer.
@@ -143,13 +144,28 @@ struct StepPart {
   std::span<const int32_t> ids;  // its next tokens, at least one
   bool wants_logits = false;     // of the last one
   const std::atomic<bool>* cancel = nullptr;
+  // Draws the token behind the last one where its logits are computed, which then go nowhere else.
+  // REQUIRES: checked, without penalties; !wants_logits.
+  const SamplingParams* draw = nullptr;
 };
 struct StepResult {
   std::span<const float> logits;  // f32 [vocab], or empty; valid until the next call on the engine
-  std::optional<Error> error;     // as Append's; the sequence holds what it had before
+  int32_t drawn = -1;             // where `draw` was given and there is no error
+  // As Append's, kNonFinite also for logits that no token can be drawn from; the sequence holds
+  // what it had before.
+  std::optional<Error> error;
 };
 
-// Called with the tokens that a decode step found, one for each sequence. False ends the decoding.
+// A sequence's part in decoding.
+struct DecodePart {
+  Sequence* sequence = nullptr;
+  int32_t next = 0;  // its next token
+  // How those behind it are drawn: as they come, the likeliest. REQUIRES: checked, without
+  // penalties.
+  SamplingParams sampling{.temperature = 0};
+  const std::atomic<bool>* cancel = nullptr;
+};
+// Called with the tokens that a decode step drew, one for each part. False ends the decoding.
 using NextTokensFn = std::function<bool(std::span<const int32_t> ids)>;
 
 // Pages of 64 tokens.
@@ -173,13 +189,12 @@ class Engine {
   // only. REQUIRES: different sequences, at most max_step_tokens() in all, at most
   // EngineOptions::max_sequences parts; results.size() == parts.size().
   virtual void Step(std::span<const StepPart> parts, std::span<StepResult> results) = 0;
-  // Decodes greedily: appends next[i] to sequences[i], finds the likeliest token behind it (ties go
-  // to the lower id) and tells it, appends that, and so on until on_next returns false: what it was
-  // told last is not appended. A GPU computes the next step while the host is still busy with the
-  // last. Errors: as Append's, of the first sequence that has one; all then hold what was appended
-  // before that step. REQUIRES as Step.
-  virtual void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
-                              const NextTokensFn& on_next) = 0;
+  // Appends each part's next token, draws the token behind it and tells it, appends that, and so on
+  // until on_next returns false: what it was told last is not appended. The tokens are those that a
+  // Sampler draws from the logits. A GPU computes the next step while the host is still busy with
+  // the last. Errors: as Step's, of the first part that has one; all sequences then hold what was
+  // appended before that step. REQUIRES as Step.
+  virtual void Decode(std::span<const DecodePart> parts, const NextTokensFn& on_next) = 0;
   virtual int64_t max_step_tokens() const = 0;
   virtual int64_t max_sequences() const = 0;
   virtual KvUse kv_use() const = 0;

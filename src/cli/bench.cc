@@ -48,11 +48,11 @@ BenchRow MeasureDecode(Engine& engine, Sequence& sequence, std::span<const int32
     if (plan.beside_decode) beside.push_back(plan.beside_decode());
     sequence.Truncate(num_context - 1);
     const int32_t next = Argmax(sequence.Append(context.last(1), LogitsMode::kLast));
-    Sequence* const sequences[] = {&sequence};
+    const DecodePart part{&sequence, next};
     int64_t decoded = 0;
     const Stopwatch watch;
-    engine.DecodeGreedily(sequences, {&next, 1},
-                          [&](std::span<const int32_t>) { return ++decoded < plan.decode_tokens; });
+    engine.Decode({&part, 1},
+                  [&](std::span<const int32_t>) { return ++decoded < plan.decode_tokens; });
     rates.push_back(double(plan.decode_tokens) / watch.seconds());
   }
   if (plan.beside_decode) beside.push_back(plan.beside_decode());

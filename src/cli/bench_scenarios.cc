@@ -109,20 +109,19 @@ int64_t BatchTokens(int64_t num_sequences, int64_t num_tokens) {
 
 BatchSpeed MeasureBatch(Engine& engine, int64_t num_sequences, int64_t num_tokens, int64_t repeat) {
   std::vector<std::unique_ptr<Sequence>> owners;
-  std::vector<Sequence*> sequences;
-  std::vector<int32_t> next;
+  std::vector<DecodePart> parts;
   for (int64_t i = 0; i < num_sequences; ++i) {
     owners.push_back(engine.NewSequence());
-    sequences.push_back(owners.back().get());
-    next.push_back(
-        Argmax(owners.back()->Append(PromptOf(engine, i, kBatchPromptTokens), LogitsMode::kLast)));
+    const auto logits =
+        owners.back()->Append(PromptOf(engine, i, kBatchPromptTokens), LogitsMode::kLast);
+    parts.push_back({owners.back().get(), Argmax(logits)});
   }
   std::vector<double> rates;
   for (int64_t r = 0; r < repeat; ++r) {
-    for (Sequence* s : sequences) s->Truncate(kBatchPromptTokens);
+    for (const auto& sequence : owners) sequence->Truncate(kBatchPromptTokens);
     int64_t decoded = -1;  // the first step is not measured
     Stopwatch watch;
-    engine.DecodeGreedily(sequences, next, [&](std::span<const int32_t>) {
+    engine.Decode(parts, [&](std::span<const int32_t>) {
       if (decoded < 0) watch = Stopwatch();
       return ++decoded < num_tokens;
     });

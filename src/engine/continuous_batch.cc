@@ -201,7 +201,11 @@ void ContinuousBatch::Compute(std::span<const StepPlan::Share> shares) {
     const int64_t computed = e.num_computed();
     const int64_t n = std::min(share.num_tokens, e.num_known() - computed);
     const auto ids = std::span(e.known).subspan(size_t(computed), size_t(n));
-    parts.push_back({e.sequence.get(), ids, computed + n == e.num_known(), &e.cancel});
+    const bool is_known = computed + n == e.num_known();  // then the next token is wanted
+    const SamplingParams& sampling = e.request.sampling;
+    const bool needs_logits = HasPenalties(sampling);
+    parts.push_back({e.sequence.get(), ids, is_known && needs_logits, &e.cancel,
+                     is_known && !needs_logits ? &sampling : nullptr});
     entries.push_back(&e);
   }
   if (parts.empty()) return;
@@ -222,6 +226,7 @@ void ContinuousBatch::TakeResult(Entry& entry, int64_t num_tokens, const StepRes
   entry.last_step = counts_.steps;
   const bool is_answer = num_tokens == 1 && entry.num_answer_tokens() > 0;
   (is_answer ? counts_.answer_tokens : counts_.prompt_tokens) += num_tokens;
+  if (result.drawn >= 0) Take(entry, result.drawn);
   if (!result.logits.empty()) Draw(entry, result.logits);
 }
 
@@ -232,11 +237,15 @@ void ContinuousBatch::Draw(Entry& entry, std::span<const float> logits) {
   } catch (const Error& error) {
     return End(entry, {.error = error});
   }
+  entry.sampler.Accept(id);
+  Take(entry, id);
+}
+
+void ContinuousBatch::Take(Entry& entry, int32_t id) {
   const BatchRequest& request = entry.request;
   if (std::ranges::count(request.end_ids, id) > 0) {
     return End(entry, {.reason = FinishReason::kStop, .end_id = id});
   }
-  entry.sampler.Accept(id);
   entry.known.push_back(id);
   if (request.on_token && !request.on_token(id)) {
     return End(entry, {.reason = FinishReason::kCancelled});

@@ -83,8 +83,10 @@ class ContinuousBatch {
   void Enter(Entry& entry);
   void Compute(std::span<const StepPlan::Share> shares);
   void TakeResult(Entry& entry, int64_t num_tokens, const StepResult& result);
-  // Draws the next token from logits of the last known one; ends the entry where that ends it.
+  // Draws the next token with penalties from logits of the last known one, and takes it.
   void Draw(Entry& entry, std::span<const float> logits);
+  // Takes the next token; ends the entry where that ends it.
+  void Take(Entry& entry, int32_t id);
   void End(Entry& entry, const BatchEnd& end);
   Entry& entry(int64_t id) { return *live_.at(id); }
 

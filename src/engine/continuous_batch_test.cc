@@ -34,12 +34,13 @@ class ContinuousBatchTest : public testing::Test {
     for (int64_t i = 0; i < n; ++i) ids.push_back(int32_t(300 + (number * 631 + i * 17) % 7000));
     return ids;
   }
-  std::vector<int32_t> Alone(const std::vector<int32_t>& prompt, int64_t max_tokens) {
+  std::vector<int32_t> Alone(const std::vector<int32_t>& prompt, int64_t max_tokens,
+                             const SamplingParams& sampling = kSampling) {
     GenerateRequest request;
     request.prompt_ids = prompt;
     request.max_tokens = max_tokens;
     request.context_tokens = kContext;
-    request.sampling = kSampling;
+    request.sampling = sampling;
     const auto sequence = engine_->NewSequence({.shares_prefixes = false});
     return Generate(*sequence, engine_->tokenizer(), request).ids;
   }
@@ -101,6 +102,40 @@ TEST_F(ContinuousBatchTest, EveryAnswerIsTheOneThatItGetsAlone) {
     EXPECT_EQ(batch.num_requests(), 0);
     EXPECT_EQ(engine_->kv_use().available_pages, engine_->kv_use().total_pages);
   }
+}
+
+// Some draw where the logits are, some with penalties from logits, greedily and not; a penalty that
+// changes nothing asks for logits too, and has the same answer.
+TEST_F(ContinuousBatchTest, RequestsAreDrawnEachInItsOwnWay) {
+  Open(100);
+  const SamplingParams samplings[] = {
+      {.temperature = 0},
+      {.temperature = 1, .seed = 1},
+      {.temperature = 1.5, .top_p = 0.9, .top_k = 40, .seed = 2},
+      {.temperature = 1, .min_p = 0.1, .seed = 3},
+      {.temperature = 0, .repetition_penalty = 1.3},
+      {.temperature = 1, .presence_penalty = 0.5, .frequency_penalty = 0.3, .seed = 4}};
+  std::vector<std::vector<int32_t>> want;
+  std::vector<BatchRequest> requests;
+  std::vector<Answer> answers(2 * std::size(samplings));
+  for (int i = 0; i < int(answers.size()); ++i) {
+    const auto which = size_t(i) / 2;
+    SamplingParams sampling = samplings[which];
+    const std::vector<int32_t> prompt = Prompt(int(which), 3 + 7 * int64_t(which));
+    want.push_back(Alone(prompt, 30, sampling));
+    requests.push_back(RequestFor(prompt, 30, &answers[size_t(i)]));
+    if (i % 2 == 1) sampling.frequency_penalty += 1e-30;
+    requests.back().sampling = sampling;
+  }
+  EXPECT_TRUE(HasPenalties(requests[1].sampling) && !HasPenalties(requests[0].sampling));
+  ContinuousBatch batch(*engine_, {4, ""});
+  for (BatchRequest& request : requests) {
+    batch.Submit(std::move(request));
+    batch.Step();
+  }
+  while (batch.Step()) {
+  }
+  for (size_t i = 0; i < answers.size(); ++i) EXPECT_EQ(answers[i].ids, want[i]) << i;
 }
 
 TEST_F(ContinuousBatchTest, ALongPromptNeverStallsARunningAnswer) {

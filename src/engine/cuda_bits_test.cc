@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/continuous_batch.h"
+#include "engine/sampler.h"
 #include "formats/container_checksum.h"
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
+#include "model/config.h"
 #include "model/tiny_checkpoint_test_files.h"
 #include "tokenizer/tokenizer.h"
 
@@ -64,6 +67,8 @@ class CudaBits : public testing::Test {
     const auto logits = sequence.Append(ids, mode);
     return {logits.begin(), logits.end()};
   }
+
+  static void ExpectBadRowsEndTheirSequence(bool draws);
 
   static TempFolder* temp_;
 };
@@ -247,7 +252,7 @@ TEST_F(CudaBits, TheRouterCannotBeTapped) {
 }
 
 // Rows with a scale that is not finite end their own sequence at the same layer and position.
-TEST_F(CudaBits, WhatIsNotFiniteEndsItsSequenceAlone) {
+void CudaBits::ExpectBadRowsEndTheirSequence(bool draws) {
   const auto ids = Tokens(5, 64), more = Tokens(6, 1);
   std::string sentences[2];
   Logits logits[2];
@@ -268,41 +273,63 @@ TEST_F(CudaBits, WhatIsNotFiniteEndsItsSequenceAlone) {
       std::copy_n(page.data(), latents.size(), latents.data());
       std::copy_n(page.data() + latents.size(), keys.size(), keys.data());
     });
-    const StepPart parts[] = {{bad.get(), more, true, nullptr}, {good.get(), more, true, nullptr}};
+    const SamplingParams sampling;
+    StepPart parts[] = {{bad.get(), more, true, nullptr}, {good.get(), more, true, nullptr}};
     StepResult results[2];
+    if (draws) {
+      for (StepPart& part : parts) part.wants_logits = false, part.draw = &sampling;
+    }
     engine->Step(parts, results);
     ASSERT_TRUE(results[0].error);
     EXPECT_EQ(results[0].error->code(), ErrorCode::kNonFinite);
+    EXPECT_EQ(results[0].drawn, -1);
     sentences[i] = results[0].error->what();
     ASSERT_FALSE(results[1].error);
     logits[i].assign(results[1].logits.begin(), results[1].logits.end());
+    if (draws) logits[i] = {float(results[1].drawn)};
   }
   EXPECT_EQ(sentences[0], sentences[1]);
   ExpectSame(logits[0], logits[1], "the other sequence");
 }
 
-// Steps that run ahead of the host find the tokens that steps one by one find, and leave the
-// sequences as those do.
-std::vector<Logits> GreedyDecoding(Engine& engine) {
+TEST_F(CudaBits, WhatIsNotFiniteEndsItsSequenceAlone) {
+  ExpectBadRowsEndTheirSequence(/*draws=*/false);
+  ExpectBadRowsEndTheirSequence(/*draws=*/true);
+}
+
+// How tokens are drawn, of many kinds.
+SamplingParams Sampling(size_t i) {
+  const SamplingParams all[] = {{.temperature = 0},
+                                {.temperature = 1, .seed = 1},
+                                {.temperature = 0.7, .top_p = 0.9, .seed = 2},
+                                {.temperature = 2, .top_k = 7, .seed = 3},
+                                {.temperature = 5, .top_p = 0.8, .top_k = 20, .seed = 4},
+                                {.temperature = 1, .min_p = 0.2, .seed = 5},
+                                {.temperature = 100, .seed = 6}};
+  return all[i % std::size(all)];
+}
+
+// Steps that run ahead of the host draw the tokens that steps one by one draw, greedily or each
+// sequence in its own way, and leave the sequences as those do.
+std::vector<Logits> Decoding(Engine& engine, bool is_greedy) {
   std::vector<Logits> results;
-  for (const size_t count : {1, 3, 6}) {
+  for (const size_t count : {1, 3, 7}) {
     std::vector<std::unique_ptr<Sequence>> owners;
-    std::vector<Sequence*> sequences;
-    std::vector<int32_t> next;
+    std::vector<DecodePart> parts;
     for (size_t i = 0; i < count; ++i) {
       owners.push_back(engine.NewSequence());
       owners.back()->Append(Tokens(int64_t(i), int64_t(50 + 9 * i)), LogitsMode::kNone);
-      sequences.push_back(owners.back().get());
-      next.push_back(int32_t(7 * i + 1));
+      const size_t which = count == 1 ? 4 : i;
+      parts.push_back({owners.back().get(), int32_t(7 * i + 1), Sampling(is_greedy ? 0 : which)});
     }
     Logits tokens;
     int64_t steps = 0;
-    engine.DecodeGreedily(sequences, next, [&](std::span<const int32_t> ids) {
+    engine.Decode(parts, [&](std::span<const int32_t> ids) {
       tokens.insert(tokens.end(), ids.begin(), ids.end());
-      return ++steps < 20;
+      return ++steps < 12;
     });
     results.push_back(tokens);
-    for (Sequence* s : sequences) {
+    for (const auto& s : owners) {
       results.emplace_back(s->ids().begin(), s->ids().end());
       const auto logits = s->Append(Tokens(4, 2), LogitsMode::kLast);
       results.emplace_back(logits.begin(), logits.end());
@@ -312,19 +339,116 @@ std::vector<Logits> GreedyDecoding(Engine& engine) {
 }
 
 TEST_F(CudaBits, GreedyDecodingRunsAhead) {
-  ExpectSameScript(OnCpu(Tiny()), GreedyDecoding, "greedy");
+  ExpectSameScript(
+      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, true); }, "greedy");
 }
 
-TEST_F(CudaBits, GreedyDecodingEndsWhereTheContextDoes) {
+TEST_F(CudaBits, DrawnDecodingRunsAhead) {
+  ExpectSameScript(
+      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, false); }, "drawn");
+}
+
+// Decoding alone against a sampler of the host over the logits of one token after another.
+TEST_F(CudaBits, DecodingDrawsWhatASamplerDraws) {
+  for (const int e : {0, 1}) {
+    const auto engine = Engine::Open(e == 0 ? OnCpu(Tiny()) : OnGpu(OnCpu(Tiny())));
+    for (size_t i = 0; i < 7; ++i) {
+      const auto by_logits = engine->NewSequence(), by_decode = engine->NewSequence();
+      const auto ids = Tokens(int64_t(i), 30);
+      Sampler sampler(Sampling(i), {}, engine->config().vocab_size);
+      std::vector<int32_t> want, got;
+      auto logits = by_logits->Append(ids, LogitsMode::kLast);
+      for (int step = 0; step < 15; ++step) {
+        want.push_back(sampler.Draw(logits, by_logits->num_tokens()));
+        logits = by_logits->Append(std::span(&want.back(), 1), LogitsMode::kLast);
+      }
+      by_decode->Append(ids, LogitsMode::kNone);
+      got.push_back(want[0]);
+      by_decode->Decode(want[0], Sampling(i), [&](int32_t id) {
+        got.push_back(id);
+        return got.size() < want.size();
+      });
+      EXPECT_EQ(want, got) << (e == 0 ? "on the CPU, " : "on the GPU, ") << i;
+    }
+  }
+}
+
+// Steps whose parts want logits, a token, or nothing, in pieces of prompts and single tokens.
+std::vector<Logits> MixedDraws(Engine& engine) {
+  std::vector<Logits> results;
+  std::vector<std::unique_ptr<Sequence>> all;
+  std::vector<std::vector<int32_t>> ids;
+  for (int64_t i = 0; i < 12; ++i) {
+    ids.push_back(Tokens(i, 140));
+    all.push_back(engine.NewSequence({.shares_prefixes = false}));
+    all.back()->Append(std::span(ids.back()).first(size_t(1 + 13 * i % 67)), LogitsMode::kNone);
+  }
+  std::vector<SamplingParams> samplings;
+  for (size_t i = 0; i < all.size(); ++i) samplings.push_back(Sampling(i));
+  for (size_t step = 0; step < 8; ++step) {
+    std::vector<StepPart> parts;
+    for (size_t p = 0; p < 1 + (step * 5) % 12; ++p) {
+      const size_t i = (step * 7 + p) % all.size();
+      const auto at = size_t(all[i]->num_tokens());
+      const size_t n = step % 3 == 1 && p % 4 == 1 ? 5 : 1;  // some with pieces of a prompt
+      const size_t wants = step % 2 == 0 ? 0 : p % 3;
+      parts.push_back({all[i].get(), std::span(ids[i]).subspan(at, n), wants == 1, nullptr,
+                       wants == 0 ? &samplings[(i + step) % 12] : nullptr});
+    }
+    std::vector<StepResult> step_results(parts.size());
+    engine.Step(parts, step_results);
+    for (size_t p = 0; p < parts.size(); ++p) {
+      const StepResult& r = step_results[p];
+      EXPECT_FALSE(r.error) << r.error->what();
+      EXPECT_EQ(r.drawn >= 0, parts[p].draw != nullptr);
+      EXPECT_EQ(!r.logits.empty(), parts[p].wants_logits);
+      if (!r.logits.empty()) results.emplace_back(r.logits.begin(), r.logits.end());
+      if (parts[p].draw) results.push_back({float(r.drawn)});
+    }
+  }
+  return results;
+}
+
+TEST_F(CudaBits, StepsDrawTokensBesideLogitsAndPrompts) {
+  ExpectSameScript(OnCpu(Tiny()), MixedDraws, "mixed draws");
+}
+
+// Requests of all kinds, with penalties and without, through continuous batching.
+std::vector<Logits> Batching(Engine& engine) {
+  std::vector<Logits> results(10);
+  ContinuousBatch batch(engine, {3, ""});
+  for (size_t i = 0; i < results.size(); ++i) {
+    BatchRequest request;
+    request.prompt_ids = Tokens(int64_t(i), int64_t(2 + 11 * i % 40));
+    request.max_tokens = 12;
+    request.sampling = Sampling(i);
+    if (i % 4 == 3) request.sampling.frequency_penalty = 0.5;
+    request.on_token = [&results, i](int32_t id) {
+      results[i].push_back(float(id));
+      return true;
+    };
+    batch.Submit(std::move(request));
+    batch.Step();
+  }
+  while (batch.Step()) {
+  }
+  for (const Logits& ids : results) EXPECT_EQ(ids.size(), 12u);
+  return results;
+}
+
+TEST_F(CudaBits, ContinuousBatchesGiveTheSameTokens) {
+  ExpectSameScript(OnCpu(Tiny()), Batching, "batches");
+}
+
+TEST_F(CudaBits, DecodingEndsWhereTheContextDoes) {
   for (const int i : {0, 1}) {
     const auto engine = Engine::Open(i == 0 ? OnCpu(Tiny()) : OnGpu(OnCpu(Tiny())));
     const auto sequence = engine->NewSequence();
     sequence->Append(Tokens(2, 505), LogitsMode::kNone);
-    Sequence* const sequences[] = {sequence.get()};
-    const int32_t next = 3;
+    const DecodePart part{sequence.get(), 3};
     int64_t steps = 0;
     try {
-      engine->DecodeGreedily(sequences, {&next, 1}, [&](std::span<const int32_t>) {
+      engine->Decode({&part, 1}, [&](std::span<const int32_t>) {
         ++steps;
         return true;
       });
@@ -334,6 +458,39 @@ TEST_F(CudaBits, GreedyDecodingEndsWhereTheContextDoes) {
     }
     EXPECT_EQ(steps, 7);
     EXPECT_EQ(sequence->num_tokens(), 512);
+  }
+}
+
+// It goes on afterwards as if the cancelled call had not been.
+TEST_F(CudaBits, DecodingEndsWhenItIsCancelled) {
+  for (const int i : {0, 1}) {
+    const auto engine = Engine::Open(i == 0 ? OnCpu(Tiny()) : OnGpu(OnCpu(Tiny())));
+    const auto sequence = engine->NewSequence();
+    sequence->Append(Tokens(2, 20), LogitsMode::kNone);
+    std::atomic<bool> cancel{false};
+    const auto decode = [&](int32_t next, int64_t steps) {
+      std::vector<int32_t> ids;
+      sequence->Decode(
+          next, Sampling(2),
+          [&](int32_t id) {
+            ids.push_back(id);
+            if (steps < 0) cancel = ids.size() == 3;
+            return int64_t(ids.size()) != steps;
+          },
+          &cancel);
+      return ids;
+    };
+    const std::vector<int32_t> want = decode(3, 6);
+    sequence->Truncate(20);
+    EXPECT_THROW(decode(3, -1), Error);
+    cancel = false;
+    const int64_t held = sequence->num_tokens();  // a GPU may be a step further
+    EXPECT_TRUE(held == 23 || held == 24) << held;
+    const std::vector<int32_t> more = decode(want[size_t(held) - 21], 26 - held);
+    EXPECT_EQ(more.back(), want.back());
+    cancel = true;
+    EXPECT_THROW(decode(3, 1), Error);
+    EXPECT_EQ(sequence->num_tokens(), 26);
   }
 }
 

@@ -77,10 +77,9 @@ class LocalEngine : public Engine {
     CHECK(int64_t(parts.size()) <= s_.sizes.max_sequences);
     EngineSequence::Step(s_, parts, results);
   }
-  void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
-                      const NextTokensFn& on_next) override {
-    CHECK(int64_t(sequences.size()) <= s_.sizes.max_sequences && !sequences.empty());
-    EngineSequence::DecodeGreedily(s_, sequences, next, on_next);
+  void Decode(std::span<const DecodePart> parts, const NextTokensFn& on_next) override {
+    CHECK(int64_t(parts.size()) <= s_.sizes.max_sequences && !parts.empty());
+    EngineSequence::Decode(s_, parts, on_next);
   }
   std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) override {
     const int64_t before = sequence.num_tokens();

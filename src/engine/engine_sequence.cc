@@ -33,7 +33,8 @@ std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, Logi
   const int64_t before = num_tokens(), num_ids = int64_t(ids.size());
   const int64_t vocab = s_.config.vocab_size, chunk = s_.sizes.prefill_chunk;
   const int64_t num_rows = mode == LogitsMode::kAll ? num_ids : mode == LogitsMode::kLast ? 1 : 0;
-  float* out = s_.ResizeLogits(size_t(num_rows * vocab));
+  float* const logits = s_.ResizeLogits(size_t(num_rows * vocab));
+  float* out = logits;
   try {
     kv_.Prepare(before, before + num_ids);
     for (int64_t at = 0; at < num_ids; at += chunk) {
@@ -48,7 +49,7 @@ std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, Logi
     Truncate(before);
     throw;
   }
-  return {s_.logits.data(), num_ids == 0 ? 0 : s_.logits.size()};
+  return {logits, num_ids == 0 ? 0 : size_t(num_rows * vocab)};
 }
 
 void EngineSequence::CheckIds(std::span<const int32_t> ids) const {
@@ -137,8 +138,7 @@ class EngineSequence::SharedStep {
     GatherWanted();
     if (batch_.empty()) return;  // all have their error
     s_.forward->Run(batch_, first_wanted, {});
-    HandOutLogits(first_wanted);
-    s_.forward->Finish();
+    HandOut(first_wanted);
     LeaveAll();
   }
 
@@ -146,10 +146,9 @@ class EngineSequence::SharedStep {
   EngineSequence& sequence(size_t p) const {
     return *static_cast<EngineSequence*>(parts_[p].sequence);
   }
-  // Tokens of a part whose logits nobody asks for: all, or all but the last.
-  size_t num_unwanted(size_t p) const {
-    return parts_[p].ids.size() - size_t(parts_[p].wants_logits);
-  }
+  bool wants_head(size_t p) const { return parts_[p].wants_logits || parts_[p].draw; }
+  // Tokens of a part that need no head: all, or all but the last.
+  size_t num_unwanted(size_t p) const { return parts_[p].ids.size() - size_t(wants_head(p)); }
 
   template <typename Fn>
   void Attempt(size_t p, const Fn& fn) {
@@ -165,6 +164,7 @@ class EngineSequence::SharedStep {
       results_[p] = {};
       Attempt(p, [&] {
         CHECK(!parts_[p].ids.empty() && !sequence(p).keep_hidden_);
+        CHECK(!parts_[p].draw || (!parts_[p].wants_logits && !HasPenalties(*parts_[p].draw)));
         sequence(p).CheckIds(parts_[p].ids);
         sequence(p).Enter(int64_t(parts_[p].ids.size()), parts_[p].cancel);
       });
@@ -177,12 +177,14 @@ class EngineSequence::SharedStep {
     }
   }
 
-  // Behind all others, so that the last layer skips those.
+  // Behind all others, so that the last layer skips those; first the logits, then the draws.
   void GatherWanted() {
-    for (size_t p = 0; p < parts_.size(); ++p) {
-      if (results_[p].error || !parts_[p].wants_logits) continue;
-      AddTokens(p, num_unwanted(p), parts_[p].ids.size());
-      wanting_parts_.push_back(p);
+    for (const bool draws : {false, true}) {
+      for (size_t p = 0; p < parts_.size(); ++p) {
+        if (results_[p].error || !wants_head(p) || (parts_[p].draw != nullptr) != draws) continue;
+        AddTokens(p, num_unwanted(p), parts_[p].ids.size());
+        wanting_parts_.push_back(p);
+      }
     }
   }
 
@@ -193,22 +195,39 @@ class EngineSequence::SharedStep {
     }
   }
 
-  // To the parts whose tokens are still in the step.
-  void HandOutLogits(int64_t first_wanted) {
+  // To the parts whose tokens are still in the step. Notes outcomes.
+  void HandOut(int64_t first_wanted) {
     const std::span<const int32_t> rows = s_.forward->rows();
+    const auto part_of = [&](size_t row) {
+      return wanting_parts_[size_t(rows[row] - first_wanted)];
+    };
+    size_t num_logits = 0;
+    while (num_logits < rows.size() && !parts_[part_of(num_logits)].draw) ++num_logits;
+    const size_t num_drawn = rows.size() - num_logits;
     const auto vocab = size_t(s_.config.vocab_size);
-    float* logits = s_.ResizeLogits(rows.size() * vocab);
-    s_.forward->Logits(0, int64_t(rows.size()), logits);
-    for (size_t row = 0; row < rows.size(); ++row) {
-      const size_t p = wanting_parts_[size_t(rows[row] - first_wanted)];
-      results_[p].logits = {logits + row * vocab, vocab};
+    const size_t drawn_from = s_.ops().is_host() ? std::min(num_drawn, size_t(kHeadRows)) : 0;
+    float* logits = s_.ResizeLogits((num_logits + drawn_from) * vocab);
+    if (num_logits > 0) s_.forward->Logits(0, int64_t(num_logits), logits);
+    for (size_t row = 0; row < num_logits; ++row) {
+      results_[part_of(row)].logits = {logits + row * vocab, vocab};
+    }
+    if (num_drawn == 0) return s_.forward->Finish();
+    for (size_t row = num_logits; row < rows.size(); ++row) {
+      draws_.push_back(DrawParamsOf(*parts_[part_of(row)].draw));
+    }
+    s_.forward->Draw(int64_t(num_logits), draws_, logits + num_logits * vocab);
+    const std::vector<int32_t> ids = s_.forward->TakeDrawn(s_.forward->given());
+    for (size_t row = num_logits; row < rows.size(); ++row) {
+      results_[part_of(row)].drawn = ids[row];
     }
   }
 
   void LeaveAll() {
     for (size_t p = 0; p < parts_.size(); ++p) {
       if (!results_[p].error) Attempt(p, [&] { sequence(p).Leave(parts_[p].ids); });
-      if (results_[p].error) results_[p].logits = {};
+      if (!results_[p].error) continue;
+      results_[p].logits = {};
+      results_[p].drawn = -1;
     }
   }
 
@@ -216,7 +235,8 @@ class EngineSequence::SharedStep {
   const std::span<const StepPart> parts_;
   const std::span<StepResult> results_;
   std::vector<BatchToken> batch_;
-  std::vector<size_t> wanting_parts_;  // of each token whose logits are wanted
+  std::vector<size_t> wanting_parts_;  // of each token that needs the head
+  std::vector<DrawParams> draws_;
 };
 
 void EngineSequence::Step(EngineState& state, std::span<const StepPart> parts,
@@ -248,8 +268,8 @@ void EngineSequence::AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>
   const auto vocab = size_t(s_.config.vocab_size);
   for (int64_t row = first; row < end; row += kMtpRows) {
     const int64_t n = std::min(kMtpRows, end - row);
-    const float* logits = s_.ResizeLogits(size_t(n) * vocab);
-    s_.forward->MtpLogits(row, n, s_.logits.data());
+    float* logits = s_.ResizeLogits(size_t(n) * vocab);
+    s_.forward->MtpLogits(row, n, logits);
     for (size_t i = 0; i < size_t(n); ++i) {
       const std::span<const float> of_row(logits + i * vocab, vocab);
       result->push_back({Argmax(of_row), float(MarginOf(of_row))});

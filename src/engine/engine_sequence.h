@@ -20,8 +20,9 @@ class EngineSequence : public Sequence {
   std::span<const int32_t> ids() const override { return ids_; }
   std::span<const float> Append(std::span<const int32_t> ids, LogitsMode mode,
                                 const std::atomic<bool>* cancel) override;
-  void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) override;
-  bool runs_ahead() const override { return !s_.ops().is_host(); }
+  void Decode(int32_t next, const SamplingParams& sampling,
+              const std::function<bool(int32_t id)>& on_next,
+              const std::atomic<bool>* cancel) override;
   std::vector<MtpToken> MtpArgmax(int64_t first) override;
   void Truncate(int64_t num_tokens) override;
   int64_t AdoptPrefix(std::span<const int32_t> prompt) override;
@@ -33,14 +34,14 @@ class EngineSequence : public Sequence {
   // See Engine::Step.
   static void Step(EngineState& state, std::span<const StepPart> parts,
                    std::span<StepResult> results);
-  // See Engine::DecodeGreedily.
-  static void DecodeGreedily(EngineState& state, std::span<Sequence* const> sequences,
-                             std::span<const int32_t> next, const NextTokensFn& on_next);
+  // See Engine::Decode.
+  static void Decode(EngineState& state, std::span<const DecodePart> parts,
+                     const NextTokensFn& on_next);
 
  private:
-  class GreedyDecode;
-  void RestorePages(const ReadPageFn& read);
+  class RunAhead;
   class SharedStep;
+  void RestorePages(const ReadPageFn& read);
 
   // Errors: as Append's, before anything is computed.
   void CheckIds(std::span<const int32_t> ids) const;

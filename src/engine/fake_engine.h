@@ -15,6 +15,7 @@
 #include "kv/kv_shape.h"
 #include "model/config.h"
 #include "ops/backend.h"
+#include "ops/sample/sample.h"
 #include "tokenizer/chat_format.h"
 #include "tokenizer/tokenizer.h"
 
@@ -101,14 +102,14 @@ class FakeSequence : public Sequence {
     }
     return logits_;
   }
-  void DecodeGreedily(int32_t next, const std::function<bool(int32_t id)>& on_next) override {
+  void Decode(int32_t next, const SamplingParams& sampling,
+              const std::function<bool(int32_t id)>& on_next,
+              const std::atomic<bool>* cancel) override {
     do {
-      const auto logits = Append({&next, 1}, LogitsMode::kLast, nullptr);
-      next = int32_t(std::ranges::max_element(logits) - logits.begin());
+      const auto logits = Append({&next, 1}, LogitsMode::kLast, cancel);
+      next = DrawTokenByReference(logits.data(), vocab_size_, DrawParamsOf(sampling), num_tokens());
     } while (on_next(next));
   }
-  bool runs_ahead() const override { return runs_ahead_; }
-  void set_runs_ahead(bool runs_ahead) { runs_ahead_ = runs_ahead; }
   // The fake MTP head proposes the token after next plus one.
   std::vector<MtpToken> MtpArgmax(int64_t first) override {
     std::vector<MtpToken> out;
@@ -151,7 +152,6 @@ class FakeSequence : public Sequence {
     ids_.assign(ids.begin(), ids.end());
   }
 
-  bool runs_ahead_ = false;
   int64_t num_appended = 0;  // tokens computed so far
 
  private:
@@ -209,8 +209,15 @@ class FakeEngine : public Engine {
     for (size_t p = 0; p < parts.size(); ++p) {
       results[p] = {};
       try {
-        const auto mode = parts[p].wants_logits ? LogitsMode::kLast : LogitsMode::kNone;
+        const bool is_drawn = parts[p].draw != nullptr;
+        const auto mode = parts[p].wants_logits || is_drawn ? LogitsMode::kLast : LogitsMode::kNone;
         const auto logits = parts[p].sequence->Append(parts[p].ids, mode, parts[p].cancel);
+        if (is_drawn) {
+          results[p].drawn =
+              DrawTokenByReference(logits.data(), int64_t(logits.size()),
+                                   DrawParamsOf(*parts[p].draw), parts[p].sequence->num_tokens());
+          continue;
+        }
         step_logits_[p].assign(logits.begin(), logits.end());
         results[p].logits = step_logits_[p];
       } catch (const Error& error) {
@@ -218,14 +225,18 @@ class FakeEngine : public Engine {
       }
     }
   }
-  void DecodeGreedily(std::span<Sequence* const> sequences, std::span<const int32_t> next,
-                      const NextTokensFn& on_next) override {
-    std::vector<int32_t> ids(next.begin(), next.end());
+  void Decode(std::span<const DecodePart> parts, const NextTokensFn& on_next) override {
+    std::vector<int32_t> ids;
+    for (const DecodePart& part : parts) ids.push_back(part.next);
     do {
       for (size_t i = 0; i < ids.size(); ++i) {
-        const auto one = std::span(ids).subspan(i, 1);
-        const auto logits = sequences[i]->Append(one, LogitsMode::kLast);
-        ids[i] = int32_t(std::ranges::max_element(logits) - logits.begin());
+        parts[i].sequence->Decode(
+            ids[i], parts[i].sampling,
+            [&](int32_t id) {
+              ids[i] = id;
+              return false;
+            },
+            parts[i].cancel);
       }
     } while (on_next(ids));
   }

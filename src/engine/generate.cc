@@ -77,9 +77,10 @@ class Answer {
   GenerateResult& result_;
 };
 
-// Draws and appends tokens until something ends the answer.
-void Decode(Sequence& sequence, std::span<const float> logits, const GenerateRequest& request,
-            Answer& answer, GenerateResult& result) {
+// Draws and appends tokens until something ends the answer. Penalties know all tokens, so the
+// logits come here.
+void DecodeWithPenalties(Sequence& sequence, std::span<const float> logits,
+                         const GenerateRequest& request, Answer& answer, GenerateResult& result) {
   Sampler sampler(request.sampling, request.prompt_ids, int64_t(logits.size()));
   while (true) {
     const int32_t id = sampler.Draw(logits, sequence.num_tokens());
@@ -90,16 +91,17 @@ void Decode(Sequence& sequence, std::span<const float> logits, const GenerateReq
   }
 }
 
-// The likeliest tokens, found where the logits are.
-void DecodeGreedily(Sequence& sequence, std::span<const float> logits,
-                    const GenerateRequest& request, Answer& answer, GenerateResult& result) {
-  const int32_t first = Argmax(logits);
+// The same tokens, drawn where the logits are.
+void Decode(Sequence& sequence, std::span<const float> logits, const GenerateRequest& request,
+            Answer& answer, GenerateResult& result) {
+  Sampler sampler(request.sampling, {}, int64_t(logits.size()));
+  const int32_t first = sampler.Draw(logits, sequence.num_tokens());
   if (!answer.Take(first)) return;
-  sequence.DecodeGreedily(first, [&](int32_t id) {
+  const auto take = [&](int32_t id) {
     ++result.steps;
-    if (request.cancel && request.cancel->load()) return answer.End(FinishReason::kCancelled);
     return answer.Take(id);
-  });
+  };
+  sequence.Decode(first, request.sampling, take, request.cancel);
 }
 
 }  // namespace
@@ -160,8 +162,8 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
     is_prefill = false;
     watch = Stopwatch();
     Answer answer(request, room, text, result);
-    if (sequence.runs_ahead() && IsGreedy(request.sampling)) {
-      DecodeGreedily(sequence, logits, request, answer, result);
+    if (HasPenalties(request.sampling)) {
+      DecodeWithPenalties(sequence, logits, request, answer, result);
     } else {
       Decode(sequence, logits, request, answer, result);
     }

@@ -137,24 +137,27 @@ TEST(Generate, RefusesAnEmptyPromptAndNoTokens) {
   EXPECT_THROW(Generate(sequence, Tokens(), request), Error);
 }
 
-// Where steps run ahead of the host, every answer ends as it does token by token.
-TEST(Generate, RunningAheadGivesTheSameAnswers) {
-  const auto answer = [](bool runs_ahead, const GenerateRequest& request, int32_t end) {
+// Where tokens are drawn with the logits, every answer ends as it does token by token, which a
+// penalty that changes nothing asks for.
+TEST(Generate, DrawingWhereTheLogitsAreGivesTheSameAnswers) {
+  const auto answer = [](bool has_penalty, GenerateRequest request, int32_t end) {
     FakeSequence sequence = Answering("hello <|user|>world", end);
-    sequence.set_runs_ahead(runs_ahead);
+    if (has_penalty) request.sampling.presence_penalty = 1e-9;
     return Generate(sequence, Tokens(), request);
   };
-  std::vector<GenerateRequest> requests(5, Request());
+  std::vector<GenerateRequest> requests(7, Request());
   requests[1].max_tokens = 4;
   requests[2].stops = {"lo"};
   requests[3].end_ids = {'e'};
   int64_t left = 0;
   requests[4].on_token = [&](int32_t) { return left-- > 0; };
+  requests[5].sampling = {.temperature = 3, .seed = 7};  // anything but the script
+  requests[6].sampling = {.temperature = 5, .min_p = 0.01, .seed = 8};
   for (const GenerateRequest& request : requests) {
     left = 3;
-    const GenerateResult want = answer(false, request, kEnd);
+    const GenerateResult want = answer(true, request, kEnd);
     left = 3;
-    const GenerateResult got = answer(true, request, kEnd);
+    const GenerateResult got = answer(false, request, kEnd);
     EXPECT_EQ(want.ids, got.ids);
     EXPECT_EQ(want.text, got.text);
     EXPECT_EQ(want.finish_reason, got.finish_reason);

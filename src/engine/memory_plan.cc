@@ -87,6 +87,7 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
   limits.max_keys = has_indexer && Selects(sizes.attention) && !has_dense_mtp
                         ? std::min(c.index_topk, sizes.context_tokens)
                         : sizes.context_tokens;
+  limits.num_logits = c.vocab_size;
   limits.num_heads = c.num_heads;
   limits.row = shape.row;
   return limits;

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "core/check.h"
+#include "core/integers.h"
+#include "ops/kernels.h"
 
 namespace hillstar {
 namespace {
@@ -20,11 +20,6 @@ void CheckRange(const char* name, double value, double min, double max) {
 }
 
 }  // namespace
-
-bool IsGreedy(const SamplingParams& params) {
-  return params.temperature < kGreedyTemperature && params.repetition_penalty == 1 &&
-         params.presence_penalty == 0 && params.frequency_penalty == 0;
-}
 
 void CheckSamplingParams(const SamplingParams& params) {
   CheckRange("temperature", params.temperature, 0, 100);
@@ -63,52 +58,11 @@ double MarginOf(std::span<const float> logits) {
   return double(logits[best]) - double(second);
 }
 
-std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
-  // Multipliers and key increments of the paper's table 2 and section 3.
-  constexpr uint64_t kMultiplier0 = 0xD2511F53, kMultiplier1 = 0xCD9E8D57;
-  constexpr uint32_t kGoldenRatio = 0x9E3779B9, kSqrt3MinusOne = 0xBB67AE85;
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t product0 = kMultiplier0 * counter[0];
-    const uint64_t product1 = kMultiplier1 * counter[2];
-    counter = {uint32_t(product1 >> 32) ^ counter[1] ^ key[0], uint32_t(product1),
-               uint32_t(product0 >> 32) ^ counter[3] ^ key[1], uint32_t(product0)};
-    key[0] += kGoldenRatio;
-    key[1] += kSqrt3MinusOne;
-  }
-  return counter;
-}
-
-double UniformAt(uint64_t seed, uint64_t position) {
-  const auto words = Philox4x32({uint32_t(position), uint32_t(position >> 32), 0, 0},
-                                {uint32_t(seed), uint32_t(seed >> 32)});
-  const uint64_t bits = (uint64_t{words[0]} << 32 | words[1]) >> 11;
-  return double(bits) * 0x1p-53;
-}
-
-double ExpNonPositive(double x) {
-  if (!(x >= -700)) return 0;
-  // x = k ln2 + r, |r| <= ln2 / 2; ln2 in two parts, the first with 32 bits so that k times it is
-  // exact. The Taylor series to r^13 errs by 2^-57 at the ends of the range.
-  constexpr double kLog2e = 0x1.71547652b82fep0;
-  constexpr double kLn2High = 0x1.62e42fee00000p-1, kLn2Low = 0x1.a39ef35793c76p-33;
-  const double k = std::nearbyint(x * kLog2e);
-  const double r = (x - k * kLn2High) - k * kLn2Low;
-  double sum = 1.0 / 6227020800.0;
-  constexpr double kFactorials[] = {479001600, 39916800, 3628800, 362880, 40320, 5040, 720,
-                                    120,       24,       6,       2,      1,     1};
-  for (const double factorial : kFactorials) sum = sum * r + 1.0 / factorial;
-  const uint64_t exponent = uint64_t(int64_t(k) + 1023) << 52;
-  double power;
-  std::memcpy(&power, &exponent, sizeof power);
-  return sum * power;
-}
-
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids,
                  int64_t vocab_size)
-    : params_(params),
-      has_penalties_(params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-                     params.frequency_penalty != 0) {
+    : kernels_(AvailableKernels().front()), params_(params), has_penalties_(HasPenalties(params)) {
   CheckSamplingParams(params);
+  draw_ = DrawParamsOf(params);
   if (!has_penalties_) return;
   answer_count_.resize(size_t(vocab_size));
   is_seen_.resize(size_t(vocab_size));
@@ -145,73 +99,14 @@ std::span<const float> Sampler::Penalised(std::span<const float> logits) {
   return penalised_;
 }
 
-void Sampler::FindCandidates(std::span<const float> logits, int32_t best) {
-  candidates_.clear();
-  const double largest = double(logits[size_t(best)]);
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double gap = (double(logits[i]) - largest) / params_.temperature;
-    if (gap >= -kLargestLogitGap) candidates_.push_back({int32_t(i), gap, 0});
-  }
-  for (Candidate& c : candidates_) c.weight = ExpNonPositive(c.logit);
-}
-
-namespace {
-
-// Most likely first, ties by id; as a heap order it has the most likely at the front.
-constexpr auto kLessLikely = [](const auto& a, const auto& b) {
-  return a.logit < b.logit || (a.logit == b.logit && a.id > b.id);
-};
-
-}  // namespace
-
-void Sampler::KeepTopK() {
-  if (params_.top_k == 0 || size_t(params_.top_k) >= candidates_.size()) return;
-  std::partial_sort(candidates_.begin(), candidates_.begin() + params_.top_k, candidates_.end(),
-                    [](const Candidate& a, const Candidate& b) { return kLessLikely(b, a); });
-  candidates_.resize(size_t(params_.top_k));
-}
-
-void Sampler::KeepTopP() {
-  if (params_.top_p >= 1) return;
-  double total = 0;
-  for (const Candidate& c : candidates_) total += c.weight;
-  // A heap, since the few tokens of a usual nucleus leave it long before it would be sorted.
-  std::make_heap(candidates_.begin(), candidates_.end(), kLessLikely);
-  std::vector<Candidate> kept;
-  double sum = 0;
-  while (!candidates_.empty()) {
-    std::pop_heap(candidates_.begin(), candidates_.end(), kLessLikely);
-    kept.push_back(candidates_.back());
-    candidates_.pop_back();
-    sum += kept.back().weight;
-    if (sum >= params_.top_p * total) break;
-  }
-  candidates_ = std::move(kept);
-}
-
-void Sampler::KeepMinP() {
-  if (params_.min_p <= 0) return;
-  // The most likely token has weight 1.
-  std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < params_.min_p; });
-}
-
 int32_t Sampler::Draw(std::span<const float> raw_logits, int64_t position) {
   const std::span<const float> logits = Penalised(raw_logits);
-  const int32_t best = Argmax(logits);
-  if (params_.temperature < kGreedyTemperature) return best;
-  FindCandidates(logits, best);
-  KeepTopK();
-  KeepTopP();
-  KeepMinP();
-  double total = 0;
-  for (const Candidate& c : candidates_) total += c.weight;
-  const double target = UniformAt(params_.seed, uint64_t(position)) * total;
-  double sum = 0;
-  for (const Candidate& c : candidates_) {
-    sum += c.weight;
-    if (target < sum) return c.id;
-  }
-  return candidates_.back().id;  // the product rounded up to the total
+  const auto n = int64_t(logits.size());
+  scratch_.resize(CeilDiv(DrawScratchBytes(n), sizeof(uint64_t)));
+  const int32_t id = DrawToken(*kernels_, logits.data(), n, draw_, position,
+                               reinterpret_cast<uint8_t*>(scratch_.data()));
+  if (id < 0) Argmax(logits);  // throws, with the reason
+  return id;
 }
 
 }  // namespace hillstar

@@ -35,13 +35,10 @@ TEST(Philox, EqualsThePublishedTestVectors) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(UniformAt, LiesInZeroToOneAndIsSpreadOut) {
+TEST(RandomWord, IsSpreadOut) {
   int counts[10] = {};
   for (uint64_t i = 0; i < 20000; ++i) {
-    const double u = UniformAt(7, i);
-    ASSERT_GE(u, 0);
-    ASSERT_LT(u, 1);
-    ++counts[int(u * 10)];
+    ++counts[DrawTarget(RandomWord(7, i), 10)];
   }
   // 2000 expected in each; five standard deviations are 212.
   for (const int count : counts) EXPECT_NEAR(count, 2000, 212);

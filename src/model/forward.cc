@@ -12,7 +12,7 @@ namespace hillstar {
 namespace {
 
 // What of a step is replayed as a whole.
-enum StepPart { kLayers, kHead, kLikeliest };
+enum StepPart { kLayers, kHead, kLikeliest, kDrawn };
 
 }  // namespace
 
@@ -80,26 +80,32 @@ void ForwardPass::RunNext(std::span<const BatchToken> tokens) {
   ops_.RunStep(step_, is_repeated_, kLayers, [&] { RunLayers(0, {}); });
 }
 
-void ForwardPass::AskLikeliest() {
-  CHECK(first_row_ == 0);
-  ops_.RunStep(step_, is_repeated_, kLikeliest, [&] {
+void ForwardPass::Draw(int64_t first, std::span<const DrawParams> draws, float* logits) {
+  CHECK(first + int64_t(draws.size()) == int64_t(tokens_.size()));
+  ops_.SetDraws(first, draws);
+  const bool is_whole = is_repeated_ && first_row_ == 0 && first == 0;
+  const int64_t end = is_whole ? step_.num_tokens : int64_t(tokens_.size());
+  const bool is_greedy = std::ranges::all_of(draws, &DrawParams::is_greedy);
+  ops_.RunStep(step_, is_whole, is_greedy ? kLikeliest : kDrawn, [&] {
     const int64_t at_once = std::min(kHeadRows, max_tokens_);
-    for (int64_t first = 0; first < step_.num_tokens; first += at_once) {
-      const int64_t rows = std::min(at_once, step_.num_tokens - first);
-      HeadRows(weights_.norm, first, rows, w_.logits);
-      ops_.FeedLikeliest(step_, first, rows, w_.logits, c_.vocab_size);
+    float* y = w_.logits ? w_.logits : logits;
+    for (int64_t row = first; row < end; row += at_once) {
+      const int64_t rows = std::min(at_once, end - row);
+      HeadRows(weights_.norm, row, rows, y);
+      ops_.Draw(step_, row, rows, y, c_.vocab_size);
+      if (ops_.is_host()) NoteBadTokens();
     }
   });
-  ops_.AskLikeliest();
+  ops_.AskDrawn();
 }
 
-std::vector<int32_t> ForwardPass::TakeLikeliest(std::span<const BatchToken> tokens) {
-  Ops::Likeliest likeliest = ops_.TakeLikeliest();
-  for (const BadToken& bad : likeliest.bad) {
-    const BatchToken& token = tokens[size_t(bad.row)];
+std::vector<int32_t> ForwardPass::TakeDrawn(std::span<const BatchToken> given) {
+  Ops::Drawn drawn = ops_.TakeDrawn();
+  for (const BadToken& bad : drawn.bad) {
+    const BatchToken& token = given[size_t(bad.row)];
     NoteOutcome(bad, *token.sequence, token.position);
   }
-  return std::move(likeliest.ids);
+  return std::move(drawn.ids);
 }
 
 void ForwardPass::RunLayers(int64_t first_wanted, const LayerTap& tap) {

@@ -71,15 +71,20 @@ class ForwardPass {
   std::span<const int32_t> rows() const { return places_; }
   // Logits of rows [first, first + count) of residual(): f32 [count, vocab] on the host.
   void Logits(int64_t first, int64_t count, float* out);
-  // The step after one whose likeliest tokens were asked for: `tokens` are of the same sequences,
-  // each a position further; their ids are what was chosen, and what `tokens` says of them is
-  // ignored. REQUIRES a backend that runs ahead: !Ops::is_host().
+  // Draws the tokens behind rows [first, first + draws.size()) of residual(), the last of them,
+  // each at the position after its own. TakeDrawn, once for each call and in their order, waits for
+  // the tokens, of all rows (of others anything), and notes the outcomes of the tokens of that step
+  // as Finish does; `given`: given() of that step. `logits`: f32 [min(rows, kHeadRows), vocab] of
+  // the host, where that computes; else unused. REQUIRES on a GPU: nothing is asked of the step
+  // between the two that may find a value that is not finite.
+  void Draw(int64_t first, std::span<const DrawParams> draws, float* logits);
+  std::vector<int32_t> TakeDrawn(std::span<const BatchToken> given);
+  // The tokens that the step began with: all but those of cancelled sequences.
+  std::span<const BatchToken> given() const { return given_; }
+  // The step after one whose rows were all drawn from: `tokens` are of the same sequences, each a
+  // position further; their ids are what was drawn, and what `tokens` says of them is ignored.
+  // REQUIRES a backend that runs ahead: !Ops::is_host().
   void RunNext(std::span<const BatchToken> tokens);
-  // Asks for the likeliest token behind each token of the step; TakeLikeliest, once for each
-  // question and in their order, waits for them and notes the outcomes of that step's tokens.
-  // REQUIRES as RunNext; first_wanted was 0.
-  void AskLikeliest();
-  std::vector<int32_t> TakeLikeliest(std::span<const BatchToken> tokens);
   // Rows [0, count) of residual(), to the host.
   void ReadResidual(int64_t count, float* out);
   // Waits for what was asked for and notes outcomes.

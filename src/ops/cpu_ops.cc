@@ -91,7 +91,8 @@ size_t CpuOps::ScratchBytes(const Limits& limits) {
   const int64_t scored = limits.selects ? RoundUp(limits.max_context, kPageTokens) : 0;
   const size_t index_scores = 2 * size_t(scored) * sizeof(float);
   const size_t row = 4 * size_t(RoundUp(limits.max_row, kGroup)) * sizeof(float);
-  return std::max({index_scores, row, LinearScratchBytes(limits.max_row),
+  return std::max({index_scores, row, DrawScratchBytes(limits.num_logits),
+                   LinearScratchBytes(limits.max_row),
                    size_t(AttentionScratchBytes(limits.row, limits.num_heads))});
 }
 
@@ -148,6 +149,22 @@ std::vector<BadToken> CpuOps::TakeBadTokens() {
       tokens.push_back({first_row_ + first_of_layer_ + int64_t(t), layer_});
   }
   return tokens;
+}
+
+void CpuOps::SetDraws(int64_t first, std::span<const DrawParams> draws) {
+  draws_.resize(std::max(draws_.size(), size_t(first) + draws.size()));
+  std::ranges::copy(draws, draws_.begin() + first);
+}
+
+void CpuOps::Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                  int64_t n) {
+  drawn_.resize(std::max(drawn_.size(), size_t(first + rows)));
+  pool_.Run(rows, [&](int64_t r, int worker) {
+    const int64_t row = first + r;
+    drawn_[size_t(row)] = DrawToken(kernels_, logits + r * n, n, draws_[size_t(row)],
+                                    step.positions[row] + 1, Scratch(worker, DrawScratchBytes(n)));
+    if (drawn_[size_t(row)] < 0) NoteBad(r);
+  });
 }
 
 void CpuOps::Write(void* to, const void* from, size_t num_bytes) {

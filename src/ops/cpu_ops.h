@@ -81,6 +81,11 @@ class CpuOps : public Ops {
                    int64_t num_tokens, float* rows, float* out) override;
   void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
   std::vector<BadToken> TakeBadTokens() override;
+  void SetDraws(int64_t first, std::span<const DrawParams> draws) override;
+  void Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+            int64_t n) override;
+  void AskDrawn() override {}
+  Drawn TakeDrawn() override { return {drawn_, {}}; }
 
  private:
   friend class CpuAttention;
@@ -120,6 +125,8 @@ class CpuOps : public Ops {
   int64_t layer_ = 0;
   int64_t first_of_layer_ = 0;      // row that the layer's rows are counted from
   std::vector<int32_t> next_slot_;  // [experts]
+  std::vector<DrawParams> draws_;   // of the step's rows
+  std::vector<int32_t> drawn_;      // likewise
   // Layers that run side by side; kept, so that a step allocates nothing.
   std::vector<LinearSlice> slices_;
   std::vector<SwiGluSlice> gates_;

@@ -148,24 +148,26 @@ void Concatenate(const KernelContext& context, const float* a, const float* b, i
 void Embed(const KernelContext& context, const WeightView& table, const int32_t* ids,
            int64_t num_tokens, float* x);
 
-// argmax_cuda.cu ---------------------------------------------------------------------------------
+// sample_cuda.cu ---------------------------------------------------------------------------------
 
-// ids[r] = the index of the largest of logits[r], the lowest of equals; 0, and a bad token, where
-// one is NaN or +infinity or all are -infinity. The next step's tokens become these, each a
-// position further, where next_ids is given.
-inline constexpr int kArgmaxParts = 64;      // that a row is cut into at most
-inline constexpr int kArgmaxTickets = 1024;  // rows at once at most
-struct ArgmaxTask {
+// Ops::Draw of up to kDrawRows rows: ids[r] = the token drawn from logits[r] at positions[r] + 1;
+// 0, and a bad token, where the row has none. The next step's tokens become these, each a position
+// further, where next_ids is given.
+inline constexpr int kDrawRows = 64;
+inline constexpr int kDrawParts = 64;  // that a row is cut into at most
+struct DrawTask {
   const float* logits = nullptr;  // f32 [rows, n]
   int64_t rows = 0;
   int64_t n = 0;
-  int32_t* ids = nullptr;             // [rows]
-  int32_t* next_ids = nullptr;        // [rows], or null
-  int64_t* next_positions = nullptr;  // [rows], likewise
-  uint8_t* scratch = nullptr;         // ArgmaxScratchBytes, zeros before the first use
+  const DrawParams* draws = nullptr;   // [rows]; null: all greedy, which is one launch instead of 3
+  const int64_t* positions = nullptr;  // [rows], where draws is given
+  int32_t* ids = nullptr;              // [rows]
+  int32_t* next_ids = nullptr;         // [rows], or null
+  int64_t* next_positions = nullptr;   // [rows], likewise; may be positions
+  uint8_t* scratch = nullptr;          // DrawTaskBytes(), zeros before the first use
 };
-size_t ArgmaxScratchBytes(int64_t max_rows);
-void Argmax(const KernelContext& context, const ArgmaxTask& task);
+size_t DrawTaskBytes();
+void Draw(const KernelContext& context, const DrawTask& task);
 
 // peak_cuda.cu -----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ namespace hillstar {
 
 // Changes with everything that program and library share: the structs below, Ops, DeviceMemory, and
 // the structs that these take.
-inline constexpr int kCudaAbi = 1;
+inline constexpr int kCudaAbi = 2;
 
 struct CudaDeviceOptions {
   int device = 0;

@@ -14,8 +14,9 @@ constexpr int64_t kMaxCapturedTokens = 512;
 // Shapes of contexts begin here and double.
 constexpr int64_t kLeastPositions = 2048;
 
-// Tokens of a step whose likeliest successors are asked for, and questions at once.
-constexpr int64_t kMaxAnswers = 512;
+// Results of more floats than these do without pinned memory.
+constexpr size_t kMostHostFloats = size_t{16} << 20;
+// Steps at once whose drawn tokens are asked for.
 constexpr size_t kQuestions = 4;
 
 // BadTokens::code of a layer: the head is layer -1.
@@ -36,7 +37,18 @@ CudaOps::~CudaOps() {
     cudaEventDestroy(answer.done);
     cudaFreeHost(answer.values);
   }
+  cudaFreeHost(codes_);
+  cudaFreeHost(host_floats_);
 }
+
+namespace {
+
+// A row each for the sequences, and rounded up as steps are.
+int64_t MaxDrawn(const Ops::Limits& limits) {
+  return std::min(limits.max_tokens, kMaxCapturedTokens);
+}
+
+}  // namespace
 
 size_t CudaOps::ScratchBytes(const Limits& limits) {
   const size_t attend =
@@ -48,8 +60,8 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits) + sizeof(int32_t) + ArgmaxScratchBytes(kMaxAnswers) +
-         kMaxAnswers * sizeof(int32_t);
+         StepTables::Bytes(limits) + sizeof(int32_t) + DrawTaskBytes() +
+         uint64_t(MaxDrawn(limits)) * (sizeof(int32_t) + sizeof(DrawParams));
 }
 
 void CudaOps::Prepare(const Limits& limits) {
@@ -57,11 +69,18 @@ void CudaOps::Prepare(const Limits& limits) {
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
   ticket_ = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
-  likeliest_ = memory_.Alloc(MemoryTag::kWorkspace, kMaxAnswers * sizeof(int32_t));
-  argmax_ = memory_.Alloc(MemoryTag::kWorkspace, ArgmaxScratchBytes(kMaxAnswers));
+  max_drawn_ = MaxDrawn(limits);
+  drawn_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(int32_t));
+  draws_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(DrawParams));
+  draw_scratch_ = memory_.Alloc(MemoryTag::kWorkspace, DrawTaskBytes());
+  const auto num_values = size_t(max_drawn_ + limits.max_tokens);
+  if (!codes_) {
+    Check(cudaHostAlloc(&codes_, size_t(limits.max_tokens) * sizeof(int32_t), cudaHostAllocDefault),
+          "taking pinned memory");
+  }
   while (answers_.size() < kQuestions) {
     Answer& answer = answers_.emplace_back();
-    Check(cudaHostAlloc(&answer.values, 2 * kMaxAnswers * sizeof(int32_t), cudaHostAllocDefault),
+    Check(cudaHostAlloc(&answer.values, num_values * sizeof(int32_t), cudaHostAllocDefault),
           "taking pinned memory");
     Check(cudaEventCreateWithFlags(&answer.done, cudaEventDisableTiming), "making an event");
   }
@@ -78,10 +97,31 @@ void CudaOps::Write(void* to, const void* from, size_t num_bytes) {
   memory_.staging().Upload(to, from, num_bytes);
 }
 
+// Codes of bad tokens come along, since whoever reads results asks for them next.
 void CudaOps::Read(void* to, const void* from, size_t num_bytes) {
-  Check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
-        "copying from the GPU");
+  const auto copy = [&](void* into, const void* out_of, size_t count) {
+    Check(cudaMemcpyAsync(into, out_of, count, cudaMemcpyDeviceToHost, memory_.stream()),
+          "copying from the GPU");
+  };
+  copy(to, from, num_bytes);
+  copy(codes_, bad_.data(), size_t(num_tokens_) * sizeof(int32_t));
   memory_.Synchronize();
+  has_codes_ = true;
+}
+
+float* CudaOps::HostFloats(size_t n) {
+  if (n > kMostHostFloats) return nullptr;
+  if (n > num_host_floats_) {
+    cudaFreeHost(host_floats_);
+    host_floats_ = nullptr;
+    num_host_floats_ = 0;
+    if (cudaHostAlloc(&host_floats_, n * sizeof(float), cudaHostAllocDefault) != cudaSuccess) {
+      cudaGetLastError();
+      return nullptr;
+    }
+    num_host_floats_ = n;
+  }
+  return host_floats_;
 }
 
 int64_t CudaOps::ShapedFor(int64_t num_tokens) const {
@@ -96,6 +136,7 @@ StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
   const int64_t num_tokens = is_captured_ ? ShapedFor(input.num_tokens) : input.num_tokens;
   num_tokens_ = input.num_tokens;
   first_row_ = 0;
+  has_codes_ = false;
   Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
         "beginning a step");
   shaped_for_ = num_tokens;
@@ -121,6 +162,7 @@ StepTokens CudaOps::DropRowsBefore(const StepTokens& step, int64_t first) {
 
 void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
                       const std::function<void()>& launch) {
+  has_codes_ = false;
   if (profile_ && is_repeated) return profile_->Run(launch);
   if (!is_repeated || !is_captured_) return launch();
   graphs_->Run({step.num_tokens, step.max_positions, part}, launch);
@@ -128,6 +170,7 @@ void CudaOps::RunStep(const StepTokens& step, bool is_repeated, int part,
 
 void CudaOps::EnterLayer(int64_t layer, int64_t first) {
   if (profile_) profile_->EnterLayer(layer);
+  has_codes_ = false;
   context_.bad = {reinterpret_cast<int32_t*>(bad_.data()) + first_row_ + first, CodeOf(layer)};
 }
 
@@ -144,9 +187,8 @@ std::vector<BadToken> BadTokensOf(std::span<const int32_t> codes) {
 }  // namespace
 
 std::vector<BadToken> CudaOps::TakeBadTokens() {
-  std::vector<int32_t> codes(static_cast<size_t>(num_tokens_));
-  Read(codes.data(), bad_.data(), codes.size() * sizeof(int32_t));
-  return BadTokensOf(codes);
+  if (!has_codes_) Read(codes_, bad_.data(), sizeof(int32_t));
+  return BadTokensOf({codes_, size_t(num_tokens_)});
 }
 
 void CudaOps::BeginProfile() { profile_.emplace(memory_.stream()); }
@@ -195,42 +237,58 @@ double CudaOps::SecondsOf(const std::function<void()>& launch) {
   return 1e-3 * double(best);
 }
 
-void CudaOps::FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
-                            const float* logits, int64_t n) {
-  CHECK(first + rows <= std::min(step.num_tokens, kMaxAnswers));
-  ArgmaxTask task;
+void CudaOps::SetDraws(int64_t first, std::span<const DrawParams> draws) {
+  const auto end = size_t(first) + draws.size();
+  CHECK(int64_t(end) <= max_drawn_);
+  draws_are_greedy_ = std::ranges::all_of(draws, &DrawParams::is_greedy);
+  if (draws_are_greedy_) return;
+  sent_draws_.resize(std::max(sent_draws_.size(), end));
+  const auto held = sent_draws_.begin() + first;
+  if (std::equal(draws.begin(), draws.end(), held)) return;
+  std::ranges::copy(draws, held);
+  Write(reinterpret_cast<DrawParams*>(draws_.data()) + first, draws.data(), draws.size_bytes());
+}
+
+void CudaOps::Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                   int64_t n) {
+  CHECK(first + rows <= std::min(step.num_tokens, max_drawn_) && rows <= kDrawRows);
+  CHECK(n <= kMaxDrawnLogits);
+  DrawTask task;
   task.logits = logits;
   task.rows = rows;
   task.n = n;
-  task.ids = reinterpret_cast<int32_t*>(likeliest_.data()) + first;
+  if (!draws_are_greedy_) task.draws = reinterpret_cast<const DrawParams*>(draws_.data()) + first;
+  task.ids = reinterpret_cast<int32_t*>(drawn_.data()) + first;
   // The tables are this object's own.
   task.next_ids = const_cast<int32_t*>(step.ids) + first;
   task.next_positions = const_cast<int64_t*>(step.positions) + first;
-  task.scratch = argmax_.data();
-  Argmax(context_, task);
+  task.positions = task.next_positions;
+  task.scratch = draw_scratch_.data();
+  cuda::Draw(context_, task);
 }
 
-void CudaOps::AskLikeliest() {
+void CudaOps::AskDrawn() {
   CHECK(num_asked_ - num_taken_ < kQuestions);
   Answer& answer = answers_[num_asked_++ % kQuestions];
   answer.num_tokens = num_tokens_;
-  const size_t num_bytes = size_t(num_tokens_) * sizeof(int32_t);
-  const auto copy = [&](int32_t* to, const DeviceBuffer& from) {
-    Check(cudaMemcpyAsync(to, from.data(), num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
+  answer.num_drawn = std::min(num_tokens_ - first_row_, max_drawn_);
+  const auto copy = [&](int32_t* to, const DeviceBuffer& from, int64_t count) {
+    Check(cudaMemcpyAsync(to, from.data(), size_t(count) * sizeof(int32_t), cudaMemcpyDeviceToHost,
+                          memory_.stream()),
           "copying tokens from the GPU");
   };
-  copy(answer.values, likeliest_);
-  copy(answer.values + num_tokens_, bad_);
+  copy(answer.values, drawn_, answer.num_drawn);
+  copy(answer.values + answer.num_drawn, bad_, answer.num_tokens);
   Check(cudaEventRecord(answer.done, memory_.stream()), "recording an event");
 }
 
-Ops::Likeliest CudaOps::TakeLikeliest() {
+Ops::Drawn CudaOps::TakeDrawn() {
   CHECK(num_taken_ < num_asked_);
   const Answer& answer = answers_[num_taken_++ % kQuestions];
   Check(cudaEventSynchronize(answer.done), "waiting for a step");
-  const auto n = size_t(answer.num_tokens);
-  return {std::vector<int32_t>(answer.values, answer.values + n),
-          BadTokensOf({answer.values + n, n})};
+  const int32_t* bad = answer.values + answer.num_drawn;
+  return {std::vector<int32_t>(answer.values, answer.values + answer.num_drawn),
+          BadTokensOf({bad, size_t(answer.num_tokens)})};
 }
 
 void CudaOps::Embed(const WeightView& table, const StepTokens& step, float* x) {

@@ -27,6 +27,7 @@ class CudaOps : public Ops {
   uint8_t* Alloc(size_t num_bytes) override;
   void Write(void* to, const void* from, size_t num_bytes) override;
   void Read(void* to, const void* from, size_t num_bytes) override;
+  float* HostFloats(size_t n) override;
 
   StepTokens BeginStep(const StepInput& input, bool is_repeated) override;
   StepTokens NextStep(const StepInput& input) override;
@@ -38,10 +39,11 @@ class CudaOps : public Ops {
   void BeginProfile() override;
   std::vector<KernelTime> EndProfile() override;
   DevicePeaks MeasurePeaks() override;
-  void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
-                     int64_t n) override;
-  void AskLikeliest() override;
-  Likeliest TakeLikeliest() override;
+  void SetDraws(int64_t first, std::span<const DrawParams> draws) override;
+  void Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+            int64_t n) override;
+  void AskDrawn() override;
+  Drawn TakeDrawn() override;
 
   void Embed(const WeightView& table, const StepTokens& step, float* x) override;
   void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) override;
@@ -113,16 +115,25 @@ class CudaOps : public Ops {
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
   std::optional<StepProfile> profile_;
-  // Where the chosen ids of steps come to the host, with the codes of bad tokens behind them.
+  // Where the drawn ids of steps come to the host, with the codes of bad tokens behind them.
   struct Answer {
-    int32_t* values = nullptr;  // pinned, [2 * kMaxAnswers]
+    int32_t* values = nullptr;  // pinned, [max_drawn + max_tokens]
     cudaEvent_t done = nullptr;
-    int64_t num_tokens = 0;
+    int64_t num_drawn = 0, num_tokens = 0;
   };
   std::vector<Answer> answers_;
   uint64_t num_asked_ = 0, num_taken_ = 0;
-  DeviceBuffer likeliest_;  // int32 [kMaxAnswers]
-  DeviceBuffer argmax_;     // scratch
+  int64_t max_drawn_ = 0;               // rows of a step that are drawn from, or lie before these
+  DeviceBuffer drawn_;                  // int32 [max_drawn]
+  DeviceBuffer draws_;                  // DrawParams [max_drawn]
+  DeviceBuffer draw_scratch_;           // DrawTaskBytes
+  std::vector<DrawParams> sent_draws_;  // what draws_ holds
+  bool draws_are_greedy_ = true;        // of the step
+  float* host_floats_ = nullptr;        // pinned, [num_host_floats_]
+  size_t num_host_floats_ = 0;
+  // Codes of bad tokens on the host, and whether nothing was launched since they came.
+  int32_t* codes_ = nullptr;  // pinned, [max_tokens]
+  bool has_codes_ = false;
   int64_t num_tokens_ = 0;  // of the step
   int64_t shaped_for_ = 0;
   bool is_captured_ = false;

@@ -7,11 +7,12 @@
 namespace hillstar {
 namespace {
 
-#define HILLSTAR_KERNEL_TABLE(ns)                                                         \
-  CpuKernels {                                                                            \
-#ns, ns::RmsNorm, ns::LayerNorm, ns::QuantiseGroups, ns::QuantiseRow, ns::EncodeE4m3, \
-        ns::Rope, ns::Linear, ns::SwiGlu, ns::FloatLinear, ns::WeightedSum, ns::AddRow,   \
-        ns::IndexScores, ns::CollectAbove, ns::AttendSplit, ns::MergeSplits, ns::PeakDots \
+#define HILLSTAR_KERNEL_TABLE(ns)                                                             \
+  CpuKernels {                                                                                \
+#ns, ns::RmsNorm, ns::LayerNorm, ns::QuantiseGroups, ns::QuantiseRow, ns::EncodeE4m3,     \
+        ns::Rope, ns::Linear, ns::SwiGlu, ns::FloatLinear, ns::WeightedSum, ns::AddRow,       \
+        ns::IndexScores, ns::CollectAbove, ns::AttendSplit, ns::MergeSplits, ns::FindLargest, \
+        ns::WeighLogits, ns::SumKept, ns::PeakDots                                            \
   }
 
 constexpr CpuKernels kReference = HILLSTAR_KERNEL_TABLE(reference);

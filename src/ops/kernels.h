@@ -15,6 +15,7 @@
 #include "ops/quantise/quantise.h"
 #include "ops/rope/rope.h"
 #include "ops/router/router.h"
+#include "ops/sample/sample.h"
 
 #define HILLSTAR_DECLARE_KERNELS(level)              \
   namespace level {                                  \
@@ -33,6 +34,9 @@
   int64_t CollectAbove(const CollectAboveSlice& s);  \
   void AttendSplit(const AttentionSplit& s);         \
   void MergeSplits(const AttentionMerge& s);         \
+  LogitRange FindLargest(const float* x, int64_t n); \
+  uint64_t WeighLogits(const WeighSlice& s);         \
+  uint64_t SumKept(const KeptSlice& s);              \
   int32_t PeakDots(int64_t rounds);                  \
   }
 
@@ -60,6 +64,9 @@ struct CpuKernels {
   int64_t (*collect_above)(const CollectAboveSlice&);
   void (*attend_split)(const AttentionSplit&);
   void (*merge_splits)(const AttentionMerge&);
+  LogitRange (*find_largest)(const float* logits, int64_t n);
+  uint64_t (*weigh_logits)(const WeighSlice&);
+  uint64_t (*sum_kept)(const KeptSlice&);
   int32_t (*peak_dots)(int64_t rounds);
 };
 

@@ -9,14 +9,6 @@ StepTokens Ops::NextStep(const StepInput&) {
   CHECK(!is_host());
   return {};
 }
-void Ops::FeedLikeliest(const StepTokens&, int64_t, int64_t, const float*, int64_t) {
-  CHECK(!is_host());
-}
-void Ops::AskLikeliest() { CHECK(!is_host()); }
-Ops::Likeliest Ops::TakeLikeliest() {
-  CHECK(!is_host());
-  return {};
-}
 void Ops::KeepRows(void*, int64_t, std::span<const int32_t>) { CHECK(is_host()); }
 
 void Ops::Route(const FloatLinearSlice& router, const RouterChoice& first_token,

@@ -22,6 +22,7 @@
 #include "numerics/weights.h"
 #include "ops/linear/linear.h"
 #include "ops/router/router.h"
+#include "ops/sample/sample.h"
 
 namespace hillstar {
 
@@ -169,6 +170,7 @@ class Ops : public WorkspaceMemory {
     int64_t max_context = 0;    // positions of a sequence
     int64_t max_pages = 0;      // of all sequences
     int64_t max_keys = 0;       // that a token attends to
+    int64_t num_logits = 0;     // of a row that a token is drawn from
     bool selects = false;       // Select may be asked for contexts beyond its max_keys
     int64_t num_heads = 0;
     KvRowLayout row;
@@ -182,7 +184,7 @@ class Ops : public WorkspaceMemory {
   // Begins a step. May round its number of tokens up, to at most max_tokens, where `is_repeated`:
   // where RunStep may replay it.
   virtual StepTokens BeginStep(const StepInput& input, bool is_repeated) = 0;
-  // Begins the step after one whose tokens FeedLikeliest chose: the same sequences, each a position
+  // Begins the step after one behind which Draw drew: the same sequences, each a position
   // further, with ids that only the backend knows. REQUIRES !is_host().
   virtual StepTokens NextStep(const StepInput& input);
   // The tokens before row `first` have done their part: row 0 of what follows is the step's row
@@ -328,19 +330,21 @@ class Ops : public WorkspaceMemory {
   // x += added.
   virtual void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) = 0;
 
-  // Of each row the index of the largest logit (f32 [rows, n] of the step's rows from `first` on),
-  // the lowest of equals: the ids of the step that NextStep may begin. A row with NaN or +infinity
-  // is a bad token. REQUIRES !is_host().
-  virtual void FeedLikeliest(const StepTokens& step, int64_t first, int64_t rows,
-                             const float* logits, int64_t n);
-  // Asks for the ids that FeedLikeliest chose; TakeLikeliest waits for them and for nothing that
-  // was asked for later. Of a few questions at once, in their order.
-  virtual void AskLikeliest();
-  struct Likeliest {
-    std::vector<int32_t> ids;  // of the step's tokens
-    std::vector<BadToken> bad;
+  // How the tokens behind the step's rows from `first` on are drawn, until it is said again.
+  virtual void SetDraws(int64_t first, std::span<const DrawParams> draws) = 0;
+  // Draws the token behind each row from its logits, f32 [rows, n] of the step's rows from `first`
+  // on, in memory of the backend; on a GPU these are the ids of the step that NextStep may begin. A
+  // row without a token is a bad token. REQUIRES EnterLayer with the same `first`.
+  virtual void Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
+                    int64_t n) = 0;
+  // Asks for the ids that were drawn; TakeDrawn waits for them and for nothing that was asked for
+  // later. Of a few questions at once, in their order.
+  virtual void AskDrawn() = 0;
+  struct Drawn {
+    std::vector<int32_t> ids;   // of the rows that are left of the step, of others anything
+    std::vector<BadToken> bad;  // as TakeBadTokens has them, where that has to be waited for
   };
-  virtual Likeliest TakeLikeliest();
+  virtual Drawn TakeDrawn() = 0;
 
   // Between the two, repeated steps are measured kernel by kernel. A CPU has nothing to tell.
   virtual void BeginProfile() {}
@@ -350,6 +354,9 @@ class Ops : public WorkspaceMemory {
 
   // To the host; waits for what was asked for.
   virtual void Read(void* to, const void* from, size_t num_bytes) = 0;
+  // Memory of the host that Read is fast into, f32 [n], valid until this is called again; null
+  // where any is as good.
+  virtual float* HostFloats(size_t) { return nullptr; }
   // The tokens of the step at which a value was not finite since the last call, each with the first
   // layer, in ascending order of rows. Waits for what was asked for.
   virtual std::vector<BadToken> TakeBadTokens() = 0;

@@ -169,6 +169,14 @@ inline float __int_as_float(int a) { return std::bit_cast<float>(a); }
 inline int __float_as_int(float a) { return std::bit_cast<int>(a); }
 inline unsigned __float_as_uint(float a) { return std::bit_cast<unsigned>(a); }
 inline float __uint_as_float(unsigned a) { return std::bit_cast<float>(a); }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }
+inline long long __double_as_longlong(double a) { return std::bit_cast<long long>(a); }
+inline int __clzll(long long a) { return std::countl_zero(static_cast<unsigned long long>(a)); }
+inline int __ffs(int a) { return a == 0 ? 0 : std::countr_zero(static_cast<unsigned>(a)) + 1; }
 inline int __popc(unsigned a) { return std::popcount(a); }
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
   const uint64_t bytes = uint64_t(b) << 32 | a;

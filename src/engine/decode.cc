@@ -1,0 +1,191 @@
+// Decoding: on a GPU the next step is under way before the host knows the last one's tokens.
+#include <algorithm>
+
+#include "core/check.h"
+#include "engine/engine_sequence.h"
+
+namespace hillstar {
+
+// Steps of one token for each sequence. Step k appends tokens_[k]; its logits give tokens_[k + 1].
+class EngineSequence::RunAhead {
+ public:
+  RunAhead(EngineState& state, std::span<const DecodePart> parts) : s_(state), parts_(parts) {
+    for (const DecodePart& part : parts) {
+      CHECK(!HasPenalties(part.sampling));
+      sequences_.push_back(static_cast<EngineSequence*>(part.sequence));
+      CHECK(!sequences_.back()->keep_hidden_);
+      next_.push_back(part.next);
+      draws_.push_back(DrawParamsOf(part.sampling));
+    }
+  }
+
+  // Each step is begun when the one before it has begun; its own tokens are taken after that.
+  void Run(const NextTokensFn& on_next) {
+    if (IsCancelled()) throw *error_;
+    BeginAlone();
+    while (true) {
+      const int64_t ahead = num_taken_ + 1;
+      const bool runs_ahead = HasRoom() && !Prepare(ahead);
+      if (runs_ahead) Begin(ahead);
+      const bool goes_on = Take() && !IsCancelled() && on_next(next_);
+      if (goes_on && runs_ahead) continue;
+      if (runs_ahead) Drop(ahead);
+      if (error_) throw *error_;
+      if (!goes_on) return;
+      BeginAlone();
+    }
+  }
+
+ private:
+  // A step under way.
+  struct Flight {
+    std::vector<StepSequence> outcomes;
+    std::vector<BatchToken> tokens;
+  };
+  Flight& flight(int64_t step) { return flights_[size_t(step % 2)]; }
+
+  // For the step after the one whose tokens are to be taken.
+  bool HasRoom() const {
+    return std::ranges::all_of(sequences_, [&](const EngineSequence* s) {
+      return s->num_tokens() + 2 <= s_.sizes.context_tokens;
+    });
+  }
+
+  bool IsCancelled() {
+    const bool is_cancelled = std::ranges::any_of(
+        parts_, [](const DecodePart& part) { return part.cancel && part.cancel->load(); });
+    if (is_cancelled) error_ = StepError({.outcome = StepSequence::Outcome::kCancelled});
+    return is_cancelled;
+  }
+
+  // Makes the step's rows writable, or says why they are not.
+  std::optional<Error> Prepare(int64_t step) {
+    try {
+      for (EngineSequence* s : sequences_) {
+        const int64_t position = s->num_tokens() + (step - num_taken_);
+        s->kv_.Prepare(position, position + 1);
+      }
+    } catch (const Error& error) {
+      return error;
+    }
+    return std::nullopt;
+  }
+
+  // The next step, when none is under way.
+  void BeginAlone() {
+    for (size_t i = 0; i < sequences_.size(); ++i) sequences_[i]->CheckIds({&next_[i], 1});
+    if (const std::optional<Error> error = Prepare(num_taken_)) {
+      Truncate();
+      throw *error;
+    }
+    Begin(num_taken_);
+  }
+
+  void Begin(int64_t step) {
+    const bool is_alone = step == num_taken_;
+    Flight& f = flight(step);
+    f.outcomes.resize(sequences_.size());
+    f.tokens.clear();
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      EngineSequence& s = *sequences_[i];
+      const int64_t position = s.num_tokens() + (step - num_taken_);
+      f.outcomes[i] = {.kv = &s.kv_};
+      f.tokens.push_back({is_alone ? next_[i] : 0, position, &f.outcomes[i]});
+    }
+    if (is_alone) {
+      s_.forward->Run(f.tokens, 0, {});
+    } else {
+      s_.forward->RunNext(f.tokens);
+    }
+    s_.forward->Draw(0, draws_, nullptr);
+  }
+
+  // The tokens of the oldest step under way, which has then been appended. False on an error.
+  bool Take() {
+    Flight& f = flight(num_taken_);
+    std::vector<int32_t> ids = s_.forward->TakeDrawn(f.tokens);
+    ids.resize(sequences_.size());
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      EngineSequence& s = *sequences_[i];
+      if (f.outcomes[i].outcome == StepSequence::Outcome::kDone) continue;
+      s.failed_ = true;
+      if (!error_) error_ = StepError(f.outcomes[i]);
+    }
+    if (error_) {
+      Truncate();
+      return false;
+    }
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      EngineSequence& s = *sequences_[i];
+      s.ids_.push_back(next_[i]);
+      s.kv_.Commit(s.ids_);
+    }
+    ++num_taken_;
+    next_ = std::move(ids);
+    return true;
+  }
+
+  // Forgets a step under way. Its kernels write rows that nobody counts any more: before they are
+  // another's, since everything runs in order.
+  void Drop(int64_t step) {
+    s_.forward->TakeDrawn(flight(step).tokens);
+    Truncate();
+  }
+
+  void Truncate() {
+    for (EngineSequence* s : sequences_) s->kv_.Truncate(s->num_tokens());
+  }
+
+  EngineState& s_;
+  const std::span<const DecodePart> parts_;
+  std::vector<EngineSequence*> sequences_;
+  std::vector<DrawParams> draws_;
+  std::vector<int32_t> next_;  // what the oldest step under way appends
+  std::array<Flight, 2> flights_;
+  int64_t num_taken_ = 0;
+  std::optional<Error> error_;
+};
+
+namespace {
+
+// Where the host computes, the next token is known as soon as the step is.
+void DecodeStepByStep(EngineState& state, std::span<const DecodePart> parts,
+                      const NextTokensFn& on_next) {
+  std::vector<int32_t> next;
+  for (const DecodePart& part : parts) next.push_back(part.next);
+  std::vector<StepPart> step(parts.size());
+  std::vector<StepResult> results(parts.size());
+  do {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const DecodePart& part = parts[i];
+      step[i] = {part.sequence, std::span(next).subspan(i, 1), false, part.cancel, &part.sampling};
+    }
+    EngineSequence::Step(state, step, results);
+    for (StepResult& result : results) {
+      if (!result.error) continue;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        Sequence& sequence = *parts[i].sequence;
+        if (!results[i].error) sequence.Truncate(sequence.num_tokens() - 1);
+      }
+      throw *result.error;
+    }
+    for (size_t i = 0; i < parts.size(); ++i) next[i] = results[i].drawn;
+  } while (on_next(next));
+}
+
+}  // namespace
+
+void EngineSequence::Decode(EngineState& state, std::span<const DecodePart> parts,
+                            const NextTokensFn& on_next) {
+  if (state.ops().is_host()) return DecodeStepByStep(state, parts, on_next);
+  RunAhead(state, parts).Run(on_next);
+}
+
+void EngineSequence::Decode(int32_t next, const SamplingParams& sampling,
+                            const std::function<bool(int32_t id)>& on_next,
+                            const std::atomic<bool>* cancel) {
+  const DecodePart part{this, next, sampling, cancel};
+  Decode(s_, {&part, 1}, [&](std::span<const int32_t> ids) { return on_next(ids[0]); });
+}
+
+}  // namespace hillstar
