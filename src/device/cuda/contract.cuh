@@ -12,10 +12,6 @@
 
 namespace hillstar::cuda {
 
-// Called from several places of a kernel, of which one copy is enough: what a short kernel executes
-// is fetched for the first time, and less is faster.
-#define HILLSTAR_OUT_OF_LINE __attribute__((noinline))
-
 inline constexpr uint32_t kAllLanes = 0xffffffffu;
 inline constexpr int kWarpLanes = 32;
 

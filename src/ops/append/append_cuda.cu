@@ -24,8 +24,8 @@ struct BlockScratch {
 struct Magnitudes {
   float first, second;
 };
-__device__ HILLSTAR_OUT_OF_LINE Magnitudes BlockMagnitudes(
-    const float* values, int64_t n, int64_t m, uint32_t (*warps)[kThreads / kWarpLanes]) {
+__device__ __forceinline__ Magnitudes BlockMagnitudes(const float* values, int64_t n, int64_t m,
+                                                      uint32_t (*warps)[kThreads / kWarpLanes]) {
   uint32_t largest[2] = {0, 0};
   for (int64_t i = threadIdx.x; i < n + m; i += kThreads) {
     uint32_t& mine = largest[i < n ? 0 : 1];
