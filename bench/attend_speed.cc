@@ -3,12 +3,11 @@
 // are not found in the cache. Its share of the bound: bytes at the speed at which this GPU
 // reads or products at which it multiplies, whichever takes longer.
 //
-// Usage: attend_speed [FORMAT[:TOKENS:POSITIONS[:sparse]] ...], by default q15 q8.
+// Usage: attend_speed [FORMAT[:TOKENS:POSITIONS[:sparse]] ...], by default q15 q8 fp8.
 #include <algorithm>
 #include <cstdio>
 #include <random>
 
-#include "device/cuda/launch.cuh"
 #include "gpu_bench.h"
 
 namespace hillstar::cuda {
@@ -154,7 +153,7 @@ int main(int argc, char** argv) {
   using hillstar::KvFormat;
   hillstar::cuda::Bench bench;
   std::vector<std::string> what(argv + 1, argv + argc);
-  if (what.empty()) what = {"q15", "q8"};
+  if (what.empty()) what = {"q15", "q8", "fp8"};
   for (const std::string& w : what) {
     const std::string name = w.substr(0, w.find(':'));
     const KvFormat format = name == "q15"  ? KvFormat::kQ15

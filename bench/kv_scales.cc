@@ -105,8 +105,9 @@ class VariantOps : public CpuOps {
     }
   }
   void MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
-                        const QueryShape& shape, const IndexQueries& out) override {
-    CpuOps::MakeIndexQueries(step, q, weights, shape, out);
+                        const QueryShape& shape, int64_t max_keys,
+                        const IndexQueries& out) override {
+    CpuOps::MakeIndexQueries(step, q, weights, shape, max_keys, out);
     if (!variant_.one_plane_queries) return;
     std::fill_n(out.planes.lo, step.num_tokens * shape.num_heads * out.planes.stride, int8_t{0});
   }

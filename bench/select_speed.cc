@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kHeads = 32, kDim = 128, kKeep = 2048;
 
-// Keys of `sets` contexts, each of whole pages, with a small scale.
+// Keys in `num_panels` panels, with small scales.
 uint8_t* RandomKeys(const IndexKeyLayout& layout, int64_t num_panels) {
   const int64_t bytes = num_panels * layout.panel_bytes();
   uint8_t* memory = RandomBytes(size_t(bytes));

@@ -160,7 +160,7 @@ struct StepResult {
 struct DecodePart {
   Sequence* sequence = nullptr;
   int32_t next = 0;  // its next token
-  // How those behind it are drawn: as they come, the likeliest. REQUIRES: checked, without
+  // How those behind it are drawn: by default the likeliest. REQUIRES: checked, without
   // penalties.
   SamplingParams sampling{.temperature = 0};
   const std::atomic<bool>* cancel = nullptr;
@@ -192,8 +192,9 @@ class Engine {
   // Appends each part's next token, draws the token behind it and tells it, appends that, and so on
   // until on_next returns false: what it was told last is not appended. The tokens are those that a
   // Sampler draws from the logits. A GPU computes the next step while the host is still busy with
-  // the last. Errors: as Step's, of the first part that has one; all sequences then hold what was
-  // appended before that step. REQUIRES as Step.
+  // the last. Errors: as Step's, of the first part that has one, or what on_next throws; all
+  // sequences then hold what was appended before that step (a cancelled one, and where on_next
+  // threw, that step's token too). One part's cancel ends the call. REQUIRES as Step.
   virtual void Decode(std::span<const DecodePart> parts, const NextTokensFn& on_next) = 0;
   virtual int64_t max_step_tokens() const = 0;
   virtual int64_t max_sequences() const = 0;

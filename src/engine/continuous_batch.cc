@@ -226,7 +226,7 @@ void ContinuousBatch::TakeResult(Entry& entry, int64_t num_tokens, const StepRes
   entry.last_step = counts_.steps;
   const bool is_answer = num_tokens == 1 && entry.num_answer_tokens() > 0;
   (is_answer ? counts_.answer_tokens : counts_.prompt_tokens) += num_tokens;
-  if (result.drawn >= 0) Take(entry, result.drawn);
+  if (result.drawn >= 0) return Take(entry, result.drawn);
   if (!result.logits.empty()) Draw(entry, result.logits);
 }
 

@@ -494,6 +494,34 @@ TEST_F(CudaBits, DecodingEndsWhenItIsCancelled) {
   }
 }
 
+// No step is left under way whose tokens another call would take for its own.
+TEST_F(CudaBits, DecodingEndsWithWhatItsListenerThrows) {
+  for (const int i : {0, 1}) {
+    const auto engine = Engine::Open(i == 0 ? OnCpu(Tiny()) : OnGpu(OnCpu(Tiny())));
+    const auto sequence = engine->NewSequence();
+    sequence->Append(Tokens(2, 20), LogitsMode::kNone);
+    const auto decode = [&](int32_t next, size_t steps) {
+      std::vector<int32_t> ids;
+      sequence->Decode(next, Sampling(2), [&](int32_t id) {
+        ids.push_back(id);
+        return ids.size() < steps;
+      });
+      return ids;
+    };
+    const std::vector<int32_t> want = decode(3, 6);
+    sequence->Truncate(20);
+    int num_told = 0;
+    EXPECT_THROW(sequence->Decode(3, Sampling(2),
+                                  [&](int32_t) -> bool {
+                                    if (++num_told == 2) throw std::runtime_error("enough");
+                                    return true;
+                                  }),
+                 std::runtime_error);
+    sequence->Truncate(20);
+    EXPECT_EQ(decode(3, 6), want);
+  }
+}
+
 // Sequences of mixed lengths, some with pieces of prompts: however often a batch is repeated, in
 // the pages of other sequences and in other slots, its logits have one hash, the CPU's.
 std::string HashOfABatch(Engine& engine, int repeat) {

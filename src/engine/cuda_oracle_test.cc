@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "core/check.h"
 #include "formats/container_checksum.h"
 #include "hillstar/engine.h"
 #include "model/config.h"
@@ -55,7 +56,8 @@ std::vector<Case> AllCases(const Tokenizer& tokenizer) {
     std::stringstream text;
     text << file.rdbuf();
     const std::vector<int32_t> ids = tokenizer.Encode(text.str(), AddedTokens::kAsText);
-    for (const int64_t n : {70, 12, 62, 246, 491, 1547}) {
+    CHECK(ids.size() >= 2 * 1547);
+    for (const int64_t n : {70, 30, 62, 246, 491, 1547}) {
       cases.push_back({"text-" + std::to_string(n), {ids.begin() + n, ids.begin() + 2 * n}, {}});
     }
   }
@@ -183,6 +185,7 @@ void CudaOracle::ExpectSameBatch(Engine& engine, size_t size) {
   std::vector<const Case*> of;
   for (size_t i = 0; i < size; ++i) {
     const Case& c = (*cases_)[i % cases_->size()];
+    ASSERT_GT(c.ids.size(), 3 * kBatchSteps) << c.name;
     const size_t room = std::min(c.ids.size(), kMostBatchTokens) - 3 * kBatchSteps;
     of.push_back(&c);
     owners.push_back(engine.NewSequence({.shares_prefixes = i / cases_->size() % 2 == 0}));

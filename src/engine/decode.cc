@@ -27,7 +27,13 @@ class EngineSequence::RunAhead {
       const int64_t ahead = num_taken_ + 1;
       const bool runs_ahead = HasRoom() && !Prepare(ahead);
       if (runs_ahead) Begin(ahead);
-      const bool goes_on = Take() && !IsCancelled() && on_next(next_);
+      bool goes_on = false;
+      try {
+        goes_on = Take() && !IsCancelled() && on_next(next_);
+      } catch (...) {  // of on_next's
+        if (runs_ahead) Drop(ahead);
+        throw;
+      }
       if (goes_on && runs_ahead) continue;
       if (runs_ahead) Drop(ahead);
       if (error_) throw *error_;

@@ -21,7 +21,7 @@ void ForwardPass::ProjectDown(const AttentionWeights& attention) {
   AddKeyProjections(attention);
   slices_.push_back(Matrix(attention.q_a, w_.normed_planes, w_.q_a));
   ops_.Linear(slices_);
-  if (attention.indexer && w_.scores_keys) {
+  if (attention.indexer && scores_keys()) {
     ops_.FloatLinear({attention.indexer->head_weights, w_.normed, c_.hidden_size, num_tokens(), 0,
                       c_.index_num_heads, w_.index_weights, c_.index_num_heads});
   }
@@ -69,7 +69,7 @@ void ForwardPass::StoreKeys(const AttentionWeights& attention, int64_t layer) {
 // Low-rank queries -> heads; their nope part is absorbed into the latent space, head by head.
 void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
   slices_.assign(1, Matrix(attention.q_b, w_.q_a_planes, w_.q));
-  if (attention.indexer && w_.scores_keys) {
+  if (attention.indexer && scores_keys()) {
     slices_.push_back(Matrix(attention.indexer->q, w_.q_a_planes, w_.index_q));
   }
   ops_.Linear(slices_);
@@ -84,10 +84,11 @@ void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
 }
 
 void ForwardPass::SelectKeys(int64_t layer) {
-  if (w_.scores_keys) {
+  if (scores_keys()) {
     const int64_t nope = c_.index_head_dim - c_.qk_rope_dim;
     const QueryShape shape{c_.index_num_heads, nope, c_.qk_rope_dim, 0};
-    ops_.MakeIndexQueries(step_, w_.index_q, w_.index_weights, shape, w_.index_queries);
+    ops_.MakeIndexQueries(step_, w_.index_q, w_.index_weights, shape, c_.index_topk,
+                          w_.index_queries);
     ops_.Select(step_, w_.index_queries, c_.index_num_heads, index_layout_,
                 step_.index_keys(IndexOffset(layer)), w_.selection);
   }

@@ -82,10 +82,9 @@ void ForwardPass::RunNext(std::span<const BatchToken> tokens) {
 
 void ForwardPass::Draw(int64_t first, std::span<const DrawParams> draws, float* logits) {
   CHECK(first + int64_t(draws.size()) == int64_t(tokens_.size()));
-  ops_.SetDraws(first, draws);
+  const bool is_greedy = ops_.SetDraws(first, draws);
   const bool is_whole = is_repeated_ && first_row_ == 0 && first == 0;
   const int64_t end = is_whole ? step_.num_tokens : int64_t(tokens_.size());
-  const bool is_greedy = std::ranges::all_of(draws, &DrawParams::is_greedy);
   ops_.RunStep(step_, is_whole, is_greedy ? kLikeliest : kDrawn, [&] {
     const int64_t at_once = std::min(kHeadRows, max_tokens_);
     float* y = w_.logits ? w_.logits : logits;

@@ -142,6 +142,8 @@ class ForwardPass {
   LinearSlice Matrix(const WeightView& w, const ActivationPlanes& x, float* y) const;
 
   int64_t num_tokens() const { return step_.num_tokens; }
+  // Whether a token of the step may see more keys than it attends to.
+  bool scores_keys() const { return w_.scores_keys && step_.max_positions > c_.index_topk; }
   // Of a layer's bytes in a page.
   int64_t LatentOffset(int64_t layer) const { return any_kv().latents(layer).offset; }
   int64_t IndexOffset(int64_t layer) const { return any_kv().index_keys(layer).offset; }

@@ -151,9 +151,10 @@ std::vector<BadToken> CpuOps::TakeBadTokens() {
   return tokens;
 }
 
-void CpuOps::SetDraws(int64_t first, std::span<const DrawParams> draws) {
+bool CpuOps::SetDraws(int64_t first, std::span<const DrawParams> draws) {
   draws_.resize(std::max(draws_.size(), size_t(first) + draws.size()));
   std::ranges::copy(draws, draws_.begin() + first);
+  return std::ranges::all_of(draws, &DrawParams::is_greedy);
 }
 
 void CpuOps::Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
@@ -180,7 +181,10 @@ StepTokens CpuOps::BeginStep(const StepInput& input, bool) {
   step.num_tokens = input.num_tokens;
   step.ids = input.ids;
   step.positions = input.positions;
-  step.max_positions = limits_.max_context;
+  step.max_positions = 0;
+  for (int64_t t = 0; t < input.num_tokens; ++t) {
+    step.max_positions = std::max(step.max_positions, input.positions[t] + 1);
+  }
   step.page_ids = page_ids_.data();
   step.latent_memory = input.memory.latents;
   step.index_memory = input.memory.index_keys;
@@ -374,11 +378,12 @@ void CpuOps::MakeQueries(const StepTokens& step, const float* latents, const Hea
 }
 
 void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
-                              const QueryShape& shape, const IndexQueries& out) {
+                              const QueryShape& shape, int64_t max_keys, const IndexQueries& out) {
   const int64_t dim = shape.nope + shape.rope, heads = shape.num_heads;
   const float dim_scale = 1.0f / std::sqrt(float(dim)), head_scale = 1.0f / std::sqrt(float(heads));
   ForRows(pool_, step.num_tokens * heads, [&](int64_t r, int worker) {
     const int64_t t = r / heads;
+    if (step.positions[t] < max_keys) return;
     float* row = reinterpret_cast<float*>(Scratch(worker, size_t(dim) * sizeof(float)));
     std::copy_n(q + r * dim, dim, row);
     kernels_.rope({q + r * dim, step.cos(t), step.sin(t), step.half_rope, row});

@@ -62,7 +62,8 @@ class CpuOps : public Ops {
   void MakeQueries(const StepTokens& step, const float* latents, const HeadRows& rope,
                    const QueryShape& shape, const AttentionQueries& out) override;
   void MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
-                        const QueryShape& shape, const IndexQueries& out) override;
+                        const QueryShape& shape, int64_t max_keys,
+                        const IndexQueries& out) override;
   void Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
               const IndexKeyLayout& layout, StepPages pages, const Selection& selection) override;
   void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
@@ -81,7 +82,7 @@ class CpuOps : public Ops {
                    int64_t num_tokens, float* rows, float* out) override;
   void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) override;
   std::vector<BadToken> TakeBadTokens() override;
-  void SetDraws(int64_t first, std::span<const DrawParams> draws) override;
+  bool SetDraws(int64_t first, std::span<const DrawParams> draws) override;
   void Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
             int64_t n) override;
   void AskDrawn() override {}

@@ -90,6 +90,7 @@ struct IndexQueriesTask {
   const float* q = nullptr;
   const float* weights = nullptr;
   QueryShape shape;
+  int64_t max_keys = 0;
   IndexQueries out;
 };
 void MakeIndexQueries(const KernelContext& context, const IndexQueriesTask& task);

@@ -99,12 +99,15 @@ void CudaOps::Write(void* to, const void* from, size_t num_bytes) {
 
 // Codes of bad tokens come along, since whoever reads results asks for them next.
 void CudaOps::Read(void* to, const void* from, size_t num_bytes) {
-  const auto copy = [&](void* into, const void* out_of, size_t count) {
-    Check(cudaMemcpyAsync(into, out_of, count, cudaMemcpyDeviceToHost, memory_.stream()),
-          "copying from the GPU");
-  };
-  copy(to, from, num_bytes);
-  copy(codes_, bad_.data(), size_t(num_tokens_) * sizeof(int32_t));
+  Check(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDeviceToHost, memory_.stream()),
+        "copying from the GPU");
+  ReadCodes();
+}
+
+void CudaOps::ReadCodes() {
+  Check(cudaMemcpyAsync(codes_, bad_.data(), size_t(num_tokens_) * sizeof(int32_t),
+                        cudaMemcpyDeviceToHost, memory_.stream()),
+        "copying from the GPU");
   memory_.Synchronize();
   has_codes_ = true;
 }
@@ -187,7 +190,7 @@ std::vector<BadToken> BadTokensOf(std::span<const int32_t> codes) {
 }  // namespace
 
 std::vector<BadToken> CudaOps::TakeBadTokens() {
-  if (!has_codes_) Read(codes_, bad_.data(), sizeof(int32_t));
+  if (!has_codes_) ReadCodes();
   return BadTokensOf({codes_, size_t(num_tokens_)});
 }
 
@@ -237,16 +240,17 @@ double CudaOps::SecondsOf(const std::function<void()>& launch) {
   return 1e-3 * double(best);
 }
 
-void CudaOps::SetDraws(int64_t first, std::span<const DrawParams> draws) {
+bool CudaOps::SetDraws(int64_t first, std::span<const DrawParams> draws) {
   const auto end = size_t(first) + draws.size();
   CHECK(int64_t(end) <= max_drawn_);
   draws_are_greedy_ = std::ranges::all_of(draws, &DrawParams::is_greedy);
-  if (draws_are_greedy_) return;
+  if (draws_are_greedy_) return true;
   sent_draws_.resize(std::max(sent_draws_.size(), end));
   const auto held = sent_draws_.begin() + first;
-  if (std::equal(draws.begin(), draws.end(), held)) return;
+  if (std::equal(draws.begin(), draws.end(), held)) return false;
   std::ranges::copy(draws, held);
   Write(reinterpret_cast<DrawParams*>(draws_.data()) + first, draws.data(), draws.size_bytes());
+  return false;
 }
 
 void CudaOps::Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
@@ -393,8 +397,8 @@ void CudaOps::MakeQueries(const StepTokens& step, const float* latents, const He
 }
 
 void CudaOps::MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
-                               const QueryShape& shape, const IndexQueries& out) {
-  cuda::MakeIndexQueries(context_, {step, q, weights, shape, out});
+                               const QueryShape& shape, int64_t max_keys, const IndexQueries& out) {
+  cuda::MakeIndexQueries(context_, {step, q, weights, shape, max_keys, out});
 }
 
 void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,

@@ -39,7 +39,7 @@ class CudaOps : public Ops {
   void BeginProfile() override;
   std::vector<KernelTime> EndProfile() override;
   DevicePeaks MeasurePeaks() override;
-  void SetDraws(int64_t first, std::span<const DrawParams> draws) override;
+  bool SetDraws(int64_t first, std::span<const DrawParams> draws) override;
   void Draw(const StepTokens& step, int64_t first, int64_t rows, const float* logits,
             int64_t n) override;
   void AskDrawn() override;
@@ -69,7 +69,8 @@ class CudaOps : public Ops {
   void MakeQueries(const StepTokens& step, const float* latents, const HeadRows& rope,
                    const QueryShape& shape, const AttentionQueries& out) override;
   void MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
-                        const QueryShape& shape, const IndexQueries& out) override;
+                        const QueryShape& shape, int64_t max_keys,
+                        const IndexQueries& out) override;
   void Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
               const IndexKeyLayout& layout, StepPages pages, const Selection& selection) override;
   void Attend(const StepTokens& step, const AttentionQueries& queries, int64_t num_heads,
@@ -100,6 +101,8 @@ class CudaOps : public Ops {
   static size_t ScratchBytes(const Limits& limits);
   // The best of a few runs.
   double SecondsOf(const std::function<void()>& launch);
+  // Waits for what was asked for, and for the codes of bad tokens.
+  void ReadCodes();
   StepTokens Shaped(StepTokens step) const;
   // Tokens that a step of num_tokens is shaped for, so that few shapes come.
   int64_t ShapedFor(int64_t num_tokens) const;

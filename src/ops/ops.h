@@ -283,8 +283,10 @@ class Ops : public WorkspaceMemory {
   virtual void MakeQueries(const StepTokens& step, const float* latents, const HeadRows& rope,
                            const QueryShape& shape, const AttentionQueries& out) = 0;
   // Index queries f32 [T, heads, dim] (RoPE on the first rope dims) and head weights [T, heads].
+  // Tokens that see at most max_keys keys need none and are left out.
   virtual void MakeIndexQueries(const StepTokens& step, const float* q, const float* weights,
-                                const QueryShape& shape, const IndexQueries& out) = 0;
+                                const QueryShape& shape, int64_t max_keys,
+                                const IndexQueries& out) = 0;
   // Selects the keys of every token whose context exceeds max_keys.
   virtual void Select(const StepTokens& step, const IndexQueries& queries, int64_t num_heads,
                       const IndexKeyLayout& layout, StepPages pages,
@@ -331,7 +333,8 @@ class Ops : public WorkspaceMemory {
   virtual void Add(const Addend& added, int64_t num_tokens, int64_t n, float* x) = 0;
 
   // How the tokens behind the step's rows from `first` on are drawn, until it is said again.
-  virtual void SetDraws(int64_t first, std::span<const DrawParams> draws) = 0;
+  // Returns whether all of them are the likeliest.
+  virtual bool SetDraws(int64_t first, std::span<const DrawParams> draws) = 0;
   // Draws the token behind each row from its logits, f32 [rows, n] of the step's rows from `first`
   // on, in memory of the backend; on a GPU these are the ids of the step that NextStep may begin. A
   // row without a token is a bad token. REQUIRES EnterLayer with the same `first`.

@@ -82,17 +82,10 @@ __device__ __forceinline__ RowScale ScaleOf(float amax) {
 }
 
 // Of the lanes of a warp, for all of them.
-template <typename T>
-__device__ __forceinline__ T WarpMax(T x) {
-  for (int bits = 16; bits > 0; bits /= 2) {
-    const T other = __shfl_xor_sync(kAllLanes, x, bits);
-    x = other > x ? other : x;
-  }
-  return x;
-}
+__device__ __forceinline__ uint32_t WarpMax(uint32_t x) { return __reduce_max_sync(kAllLanes, x); }
 // Of magnitudes that are finite, whose bits are in their order.
 __device__ __forceinline__ float LargestOfWarp(float magnitude) {
-  return __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(magnitude)));
+  return __uint_as_float(WarpMax(__float_as_uint(magnitude)));
 }
 __device__ __forceinline__ int WarpSum(int x) { return __reduce_add_sync(kAllLanes, x); }
 

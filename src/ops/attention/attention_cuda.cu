@@ -334,16 +334,16 @@ bool AttendLong(const KernelContext& context, const AttendTask& task, int64_t ma
   const int64_t splits = std::min(task.num_tokens * max_splits, arguments.scratch.capacity);
   const int64_t groups = CeilDiv(task.num_heads, kLongHeads);
   const int64_t processors = context.num_multiprocessors;
-  if (task.num_heads <= kLongHeads / 2 || max_splits == 1 || in_block.num_segments == 0 ||
+  if (task.num_heads <= kLongHeads / 2 || max_splits == 1 || in_block.num_strips == 0 ||
       splits * groups < processors) {
     return false;
   }
   const int64_t shares = std::min(splits, std::max<int64_t>(processors / groups, 1));
   arguments.layout = in_block.layout;
-  arguments.num_segments = in_block.num_segments;
+  arguments.num_strips = in_block.num_strips;
   arguments.num_head_groups = int(groups);
   arguments.merges_all = true;
-  Launch("splits of attention", LongKernelFor(task.layout.format, in_block.overlaps),
+  Launch("long splits of attention", LongKernelFor(task.layout.format, in_block.overlaps),
          {dim3(unsigned(shares * groups)), dim3(kLongThreads), size_t(in_block.shared_bytes)},
          context.stream, arguments);
   MergeSplits(context, task, max_splits, arguments);

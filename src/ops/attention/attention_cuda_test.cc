@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <set>
+#include <string>
 
+#include "device/cuda/launch.cuh"
 #include "hillstar/error.h"
 #include "ops/attention/attention_test_inputs.h"
 #include "ops/cuda_kernel_test.h"
@@ -190,7 +193,26 @@ class AttendRun {
 
 constexpr KvFormat kFormats[] = {KvFormat::kQ15, KvFormat::kQ8, KvFormat::kFp8};
 
-void ExpectSameAsReference(const TestShape& shape) { AttendRun(shape).ExpectSameAsReference(); }
+// Names of the kernels that are launched while it lives.
+class LaunchNames : public LaunchObserver {
+ public:
+  LaunchNames() { CurrentObserver() = this; }
+  ~LaunchNames() override { CurrentObserver() = nullptr; }
+  void BeforeLaunch(const char* name, const LaunchShape&, cudaStream_t) override {
+    names_.insert(name);
+  }
+  bool has(const std::string& name) const { return names_.count(name) > 0; }
+
+ private:
+  std::set<std::string> names_;
+};
+
+// `kernel`: one that the shape is meant for, or none.
+void ExpectSameAsReference(const TestShape& shape, const std::string& kernel = "") {
+  const LaunchNames launched;
+  AttendRun(shape).ExpectSameAsReference();
+  EXPECT_TRUE(kernel.empty() || launched.has(kernel)) << kernel;
+}
 
 TEST(AttentionCuda, EveryFormatWithAndWithoutLists) {
   HILLSTAR_NEEDS_GPU();
@@ -319,11 +341,25 @@ TEST(AttentionCuda, ManySplitsOfManyHeads) {
             fmt::format("format {}, {} heads, {} bytes", int(format), heads, shared_bytes));
         TestShape shape{{512, 64, format}, heads, {{1100, true}, {300, false}, {20, true}}};
         if (heads == 64 && shared_bytes != 99 << 10) shape.layout = {450, 65, format};
-        shape.num_multiprocessors = heads == 33 ? 3 : 5;
+        shape.num_multiprocessors = heads == 70 ? 10 : 7;
         shape.shared_bytes = shared_bytes;
         shape.spread = 0.1f;
-        ExpectSameAsReference(shape);
+        const bool has_room = shared_bytes == 0 || shared_bytes >= 200 << 10;
+        ExpectSameAsReference(shape, has_room ? "long splits of attention" : "");
       }
+    }
+  }
+}
+
+// As many splits as there are multiprocessors to share them, each with all tiles of heads.
+TEST(AttentionCuda, WholeTilesOfHeads) {
+  HILLSTAR_NEEDS_GPU();
+  for (KvFormat format : kFormats) {
+    for (int64_t heads : {40, 64}) {
+      SCOPED_TRACE(fmt::format("format {}, {} heads", int(format), heads));
+      TestShape shape{{192, 64, format}, heads, {{2600, true}, {700, false}}};
+      shape.num_multiprocessors = 30;
+      ExpectSameAsReference(shape, "scores of attention");
     }
   }
 }
@@ -334,11 +370,13 @@ TEST(AttentionCuda, ABadTokenOfManyHeadsIsNoted) {
     for (int64_t bad_key : {0, 63, 300, 599}) {
       for (float bad : {std::numeric_limits<float>::infinity(),
                         std::numeric_limits<float>::quiet_NaN(), 3e38f}) {
-        TestShape shape{{64, 64, format}, 40, {{400, true}, {600, true}, {90, true}}};
-        shape.num_multiprocessors = 2;
-        AttendRun run(shape);
-        run.inputs(1).SetScales(bad_key, bad);
-        run.ExpectSameAsReference();
+        for (int num_multiprocessors : {2, 7}) {  // a block a token; splits with all heads
+          TestShape shape{{64, 64, format}, 40, {{400, true}, {600, true}, {90, true}}};
+          shape.num_multiprocessors = num_multiprocessors;
+          AttendRun run(shape);
+          run.inputs(1).SetScales(bad_key, bad);
+          run.ExpectSameAsReference();
+        }
       }
     }
   }
@@ -420,6 +458,9 @@ TEST(AttentionCuda, Sanitized) {
     ExpectSameAsReference(shape);  // many splits, and a kernel that finds weights
     shape.tokens = {{3000, true}};
     ExpectSameAsReference(shape);  // who finds scores finds weights
+    shape = {layout, 33, {{1100, true}}};
+    shape.num_multiprocessors = 5;
+    ExpectSameAsReference(shape, "long splits of attention");
   }
   TestShape shape{{64, 16, KvFormat::kQ8}, 2, {{4400, true}}};
   shape.num_multiprocessors = 100;

@@ -21,13 +21,13 @@ inline constexpr int kLongThreads = kLongWarps * kWarpLanes;
 inline constexpr int kWarpLatents = 32;
 inline constexpr int kLongBuffers = 3;  // chunks whose rows there may be at once
 
-// Rows lie in a ring of segments. A warp reads rows of two segments at once: with the gap they are
+// Rows lie in a ring of strips. A warp reads rows of two strips at once: with the gap they are
 // in different banks.
-inline constexpr int kSegment = 16;
-inline constexpr int kSegmentGap = 64;
-inline constexpr int kChunkSegments = kChunk / kSegment;
-constexpr int SegmentBytes(const AttendLayout& layout) {
-  return kSegment * layout.row_pitch + kSegmentGap;
+inline constexpr int kStripRows = 16;
+inline constexpr int kStripGap = 64;
+inline constexpr int kChunkStrips = kChunk / kStripRows;
+constexpr int StripBytes(const AttendLayout& layout) {
+  return kStripRows * layout.row_pitch + kStripGap;
 }
 
 // What lies in front of all else in shared memory, at places that are known.
@@ -46,7 +46,7 @@ struct LongShared {
   float sum[kLongHeads];
   uint64_t tile_barriers[kLongTiles];
   uint64_t arrived[kLongBuffers];  // bulk copies of every third chunk's rows
-  uint64_t unused;
+  uint64_t padding;                // to a multiple of 16 bytes
   PageId page_of[kChunk];
   uint8_t in_page[4][kChunk];  // of every fourth chunk
 };
@@ -55,8 +55,8 @@ static_assert(sizeof(LongShared<1>) % 16 == 0 && sizeof(LongShared<2>) % 16 == 0
 // How it lies in shared memory.
 struct LongShape {
   AttendLayout layout;
-  bool overlaps;     // there is room for three chunks' rows
-  int num_segments;  // 0: there is no room for a chunk's
+  bool overlaps;   // there is room for three chunks' rows
+  int num_strips;  // 0: there is no room for a chunk's
   int shared_bytes;
 };
 inline LongShape LongShapeOf(const KvRowLayout& layout, int shared_bytes) {
@@ -70,15 +70,15 @@ inline LongShape LongShapeOf(const KvRowLayout& layout, int shared_bytes) {
     s.shared_bytes = AttendSharedBytes(s.layout, kLongTiles) +
                      int(chunks == 2 ? sizeof(LongShared<2>) : sizeof(LongShared<1>));
     return s.shared_bytes > shared_bytes ? 0
-                                         : (shared_bytes - s.shared_bytes) / SegmentBytes(s.layout);
+                                         : (shared_bytes - s.shared_bytes) / StripBytes(s.layout);
   };
-  s.num_segments = kLongBuffers * kChunkSegments;
-  s.overlaps = layout.format == KvFormat::kQ8 && fit(2) >= s.num_segments;
+  s.num_strips = kLongBuffers * kChunkStrips;
+  s.overlaps = layout.format == KvFormat::kQ8 && fit(2) >= s.num_strips;
   if (!s.overlaps) {
-    s.num_segments = std::min(fit(1), (codes ? 1 : 2) * kChunkSegments);
-    if (s.num_segments < kChunkSegments) s.num_segments = 0;
+    s.num_strips = std::min(fit(1), (codes ? 1 : 2) * kChunkStrips);
+    if (s.num_strips < kChunkStrips) s.num_strips = 0;
   }
-  s.shared_bytes += s.num_segments * SegmentBytes(s.layout);
+  s.shared_bytes += s.num_strips * StripBytes(s.layout);
   return s;
 }
 
@@ -93,7 +93,7 @@ struct LongBlock {
   const AttendArguments& arguments;
   Base base;
   Shared& shared;
-  uint8_t* rows;          // [num_segments][kSegment][row_pitch], with gaps
+  uint8_t* rows;          // [num_strips][kStripRows][row_pitch], with gaps
   uint32_t parities = 0;  // of the next phases of `arrived`
   int tile, part;         // of this warp
   int first_split = 0;    // of the token
@@ -107,7 +107,7 @@ struct LongBlock {
     part = base.warp % kParts;
     if (threadIdx.x == 0) {
       for (int i = 0; i < kLongTiles; ++i) InitBarrier(shared.tile_barriers + i, kParts);
-      for (int i = 0; i < kLongBuffers; ++i) InitBarrier(shared.arrived + i, kChunkSegments);
+      for (int i = 0; i < kLongBuffers; ++i) InitBarrier(shared.arrived + i, kChunkStrips);
       FenceBarriers();
     }
   }
@@ -128,14 +128,14 @@ struct LongBlock {
   }
 
   // The rows of keys 16 i .. 16 i + 15 of a chunk.
-  __device__ __forceinline__ uint8_t* Segment(int chunk, int i) const {
+  __device__ __forceinline__ uint8_t* Strip(int chunk, int i) const {
     constexpr int kKnown = kOverlaps ? kLongBuffers : 1;  // chunks, but for two planes
-    const int at = !kOverlaps && !kCodes ? (chunk * kChunkSegments + i) % arguments.num_segments
-                                         : chunk % kKnown * kChunkSegments + i;
-    return rows + at * SegmentBytes(base.layout);
+    const int at = !kOverlaps && !kCodes ? (chunk * kChunkStrips + i) % arguments.num_strips
+                                         : chunk % kKnown * kChunkStrips + i;
+    return rows + at * StripBytes(base.layout);
   }
   __device__ __forceinline__ uint8_t* Row(int chunk, int key) const {
-    return Segment(chunk, key / kSegment) + key % kSegment * base.layout.row_pitch;
+    return Strip(chunk, key / kStripRows) + key % kStripRows * base.layout.row_pitch;
   }
   static __device__ __forceinline__ int KeysOf(int chunk, int end_key) {
     const int left = end_key - chunk * kChunk;
@@ -145,9 +145,8 @@ struct LongBlock {
     return chunk % kSplitChunks == kSplitChunks - 1 || KeysOf(chunk + 1, end_key) <= 0;
   }
 
-  // Where the rows of a chunk lie, in two steps, each of which is there after WaitForRows: threads
-  // 0
-  // .. 63. Those of a dense chunk are a page, which thread 0 finds.
+  // Where the rows of a chunk lie, in two steps, each of which is there after WaitForRows, by
+  // threads 0 .. 63. Those of a dense chunk are a page, which thread 0 finds.
   static_assert(kChunk == kPageTokens);
   __device__ __forceinline__ bool Finds(int chunk, int end_key) const {
     const int at = int(threadIdx.x);
@@ -181,7 +180,7 @@ struct LongBlock {
   __device__ __forceinline__ uint8_t* Fetched(int chunk, int key) const {
     return kCodes ? base.codes + key * base.layout.global_row_bytes : Row(chunk, key);
   }
-  // Fetches segments [begin, end) of a chunk of n keys. Behind the last key come other rows.
+  // Fetches strips [begin, end) of a chunk of n keys. Behind the last key come other rows.
   __device__ __forceinline__ void Load(int chunk, int n, int begin, int end) const {
     if (HasBulkCopies()) {
       LoadInBulk(chunk, n, begin, end);
@@ -189,22 +188,22 @@ struct LongBlock {
       LoadPieces(chunk, n, begin, end);
     }
   }
-  // Four warps have a segment, which is one copy where rows lie in memory as they will here.
+  // Four warps have a strip, which is one copy where rows lie in memory as they will here.
   __device__ __forceinline__ void LoadInBulk(int chunk, int n, int begin, int end) const {
     const int bytes = base.layout.global_row_bytes;
     const bool at_once = base.keys.is_dense && (kCodes || bytes == base.layout.row_pitch);
-    const int segment = base.warp / kParts, in_segment = base.warp % kParts * 4 + base.lane;
-    if (segment < begin || segment >= end || base.lane >= 4) return;
-    const int key = segment * kSegment + in_segment;
+    const int strip = base.warp / kParts, in_strip = base.warp % kParts * 4 + base.lane;
+    if (strip < begin || strip >= end || base.lane >= 4) return;
+    const int key = strip * kStripRows + in_strip;
     uint64_t* barrier = shared.arrived + chunk % kLongBuffers;
-    if (in_segment == 0) ArriveExpecting(barrier, kSegment * bytes);
-    if (at_once && in_segment > 0) return;
-    BulkCopy(Fetched(chunk, key), FoundRow(chunk, n, key), at_once ? kSegment * bytes : bytes,
+    if (in_strip == 0) ArriveExpecting(barrier, kStripRows * bytes);
+    if (at_once && in_strip > 0) return;
+    BulkCopy(Fetched(chunk, key), FoundRow(chunk, n, key), at_once ? kStripRows * bytes : bytes,
              barrier);
   }
   __device__ __forceinline__ void LoadPieces(int chunk, int n, int begin, int end) const {
 #pragma unroll 1
-    for (int key = begin * kSegment + base.warp; key < end * kSegment; key += kLongWarps) {
+    for (int key = begin * kStripRows + base.warp; key < end * kStripRows; key += kLongWarps) {
       const uint8_t* row = FoundRow(chunk, n, key);
       uint8_t* to = Fetched(chunk, key);
 #pragma unroll 1
@@ -235,10 +234,9 @@ struct LongBlock {
     }
   }
 
-  // Lane 4 g + t has keys j, 16 + j, 32 + j and 48 + j of a chunk, j = 4 part + t, and heads g and
-  // g
-  // + 8 of the tile.
-  using Dots = int[kChunkSegments][2];
+  // Lane 4 g + t has keys j, 16 + j, 32 + j and 48 + j of a chunk, j = 4 part + t, of heads g and
+  // g + 8 of the tile.
+  using Dots = int[kChunkStrips][2];
   // PlaneProducts over `padded` dimensions.
   template <bool kTwoPlanes>
   __device__ __forceinline__ void FindDots(int chunk, int query_at, int row_at, int padded,
@@ -250,8 +248,8 @@ struct LongBlock {
     // Column 2 t + e of product m is key 16 (2 m + e) + j.
     const uint8_t* keys[2];
     for (int m = 0; m < 2; ++m) {
-      keys[m] = Segment(chunk, 2 * m + lane % 2) +
-                (4 * part + lane % 8 / 2) * base.layout.row_pitch + row_at + lane / 8 * 16;
+      keys[m] = Strip(chunk, 2 * m + lane % 2) + (4 * part + lane % 8 / 2) * base.layout.row_pitch +
+                row_at + lane / 8 * 16;
     }
     int high[2][4] = {}, cross[2][4] = {};
 #pragma unroll 1
@@ -276,7 +274,7 @@ struct LongBlock {
       load(1);
       multiply(cross);
     }
-    for (int i = 0; i < kChunkSegments; ++i) {
+    for (int i = 0; i < kChunkStrips; ++i) {
       for (int r = 0; r < 2; ++r) {
         const int c = 2 * r + i % 2;
         dots[i][r] = int(uint32_t(high[i / 2][c]) * 256u + uint32_t(cross[i / 2][c]));
@@ -284,10 +282,10 @@ struct LongBlock {
     }
   }
 
-  using Scores = float[kChunkSegments][2];
+  using Scores = float[kChunkStrips][2];
   // And the scales of the keys' latents.
   __device__ __forceinline__ void FindScores(int chunk, Scores& scores,
-                                             float (&key_scales)[kChunkSegments]) const {
+                                             float (&key_scales)[kChunkStrips]) const {
     const AttendLayout& layout = base.layout;
     Dots latents, ropes;
     FindDots<kLow>(chunk, 0, 0, layout.padded_latent, latents);
@@ -295,8 +293,8 @@ struct LongBlock {
     const float* by_latent = base.head(kLatentScale) + tile * kTileHeads + base.g;
     const float* by_rope = base.head(kRopeScale) + tile * kTileHeads + base.g;
 #pragma unroll
-    for (int i = 0; i < kChunkSegments; ++i) {
-      const uint8_t* row = Segment(chunk, i) + (4 * part + base.t) * layout.row_pitch;
+    for (int i = 0; i < kChunkStrips; ++i) {
+      const uint8_t* row = Strip(chunk, i) + (4 * part + base.t) * layout.row_pitch;
       const float2 scale = *reinterpret_cast<const float2*>(row + layout.scale_at);
       key_scales[i] = scale.x;
 #pragma unroll
@@ -314,18 +312,18 @@ struct LongBlock {
     const bool is_first = chunk % kSplitChunks == 0;
     const int h = tile * kTileHeads + base.g, j = 4 * part + base.t;
     Scores p;
-    float key_scales[kChunkSegments];
+    float key_scales[kChunkStrips];
     FindScores(chunk, p, key_scales);
     const auto for_missing = [&](auto set) {
       if (n == kChunk) return;
 #pragma unroll
-      for (int i = 0; i < kChunkSegments; ++i) {
-        if (kSegment * i + j >= n) set(i);
+      for (int i = 0; i < kChunkStrips; ++i) {
+        if (kStripRows * i + j >= n) set(i);
       }
     };
     for_missing([&](int i) { p[i][0] = p[i][1] = key_scales[i] = 0.0f; });
     float bad[2] = {};  // NaN where a score is not finite, else a zero
-    for (int i = 0; i < 2 * kChunkSegments; ++i) {
+    for (int i = 0; i < 2 * kChunkStrips; ++i) {
       bad[i % 2] = __fmaf_rn(p[i / 2][i % 2], 0.0f, bad[i % 2]);
     }
     for_missing([&](int i) { p[i][0] = p[i][1] = none; });
@@ -333,7 +331,7 @@ struct LongBlock {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float own = none;
-      for (int i = 0; i < kChunkSegments; ++i) own = fmaxf(own, p[i][r]);
+      for (int i = 0; i < kChunkStrips; ++i) own = fmaxf(own, p[i][r]);
       for (int bits = 1; bits < 4; bits *= 2) {
         own = fmaxf(own, __shfl_xor_sync(kAllLanes, own, bits));
       }
@@ -350,7 +348,7 @@ struct LongBlock {
       amax[r] = 0.0f;
       float sum = 0.0f;
 #pragma unroll
-      for (int i = 0; i < kChunkSegments; ++i) {
+      for (int i = 0; i < kChunkStrips; ++i) {
         const float x = ExpOfSmall(__fsub_rn(p[i][r], largest[r]));
         sum = i == 0 ? x : __fadd_rn(sum, x);
         p[i][r] = __fmul_rn(x, key_scales[i]);
@@ -404,8 +402,8 @@ struct LongBlock {
   // Planes of the weights of head g + 8 r, a lane's in a word each.
   __device__ __forceinline__ void StoreWeights(int chunk, int r, const Scores& w,
                                                float inverse) const {
-    PlaneWords words[kChunkSegments];
-    for (int i = 0; i < kChunkSegments; ++i) words[i] = ToPlaneWords(w[i][r], inverse);
+    PlaneWords words[kChunkStrips];
+    for (int i = 0; i < kChunkStrips; ++i) words[i] = ToPlaneWords(w[i][r], inverse);
     uint8_t* to = shared.weights[chunk % kWeightChunks][tile * kTileHeads + base.g + 8 * r] +
                   4 * (4 * part + base.t);
     *reinterpret_cast<uint32_t*>(to) = LowBytes(words[0].hi, words[1].hi, words[2].hi, words[3].hi);
@@ -422,7 +420,7 @@ struct LongBlock {
   __device__ __forceinline__ void LoadValues(int chunk, int latent, ValueBytes& b) const {
     // Row r of matrix 2 i + m: key 32 m + 16 (r % 2) + 8 h + 4 i + r / 2.
     const int matrix = base.lane / 8, r = base.lane % 8;
-    const uint8_t* from = Segment(chunk, 2 * (matrix % 2) + r % 2) + latent +
+    const uint8_t* from = Strip(chunk, 2 * (matrix % 2) + r % 2) + latent +
                           (4 * (matrix / 2) + r / 2) * base.layout.row_pitch;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -523,7 +521,7 @@ struct LongBlock {
     CommitCopies();
     WaitForCopies<0>();  // the queries too
     __syncthreads();
-    Load(first, KeysOf(first, end_key), 0, kChunkSegments);
+    Load(first, KeysOf(first, end_key), 0, kChunkStrips);
     Values values = {};
     if constexpr (kOverlaps) {
       RunOverlapping(first, last, end_key, values);
@@ -532,7 +530,7 @@ struct LongBlock {
     }
   }
   __device__ __forceinline__ void RunOverlapping(int first, int last, int end_key, Values& values) {
-    if (first + 1 < last) Load(first + 1, KeysOf(first + 1, end_key), 0, kChunkSegments);
+    if (first + 1 < last) Load(first + 1, KeysOf(first + 1, end_key), 0, kChunkStrips);
     WaitForRows(first);
     __syncthreads();
     FindRows(first + 2, end_key);
@@ -542,7 +540,7 @@ struct LongBlock {
     for (int chunk = first; chunk < last; ++chunk) {
       if (chunk + 1 < last) WaitForRows(chunk + 1);
       __syncthreads();  // rows of the next chunk, weights of this one
-      if (chunk + 2 < last) Load(chunk + 2, KeysOf(chunk + 2, end_key), 0, kChunkSegments);
+      if (chunk + 2 < last) Load(chunk + 2, KeysOf(chunk + 2, end_key), 0, kChunkStrips);
       FindRows(chunk + 3, end_key);
       FindPages(chunk + 4, end_key);
       AddValues(chunk, values);
@@ -553,7 +551,7 @@ struct LongBlock {
     }
   }
   __device__ __forceinline__ void RunInTurns(int first, int last, int end_key, Values& values) {
-    const int ahead = kCodes ? kChunkSegments : arguments.num_segments - kChunkSegments;
+    const int ahead = kCodes ? kChunkStrips : arguments.num_strips - kChunkStrips;
 #pragma unroll 1
     for (int chunk = first; chunk < last; ++chunk) {
       const bool continues = chunk + 1 < last;
@@ -571,9 +569,9 @@ struct LongBlock {
       __syncthreads();
       AddValues(chunk, values);
       if (EndsSplit(chunk, end_key)) StorePartial(chunk, values);
-      if (ahead == kChunkSegments) continue;
+      if (ahead == kChunkStrips) continue;
       __syncthreads();  // nobody reads this chunk's rows
-      if (continues) Load(chunk + 1, next, ahead, kChunkSegments);
+      if (continues) Load(chunk + 1, next, ahead, kChunkStrips);
     }
   }
 };

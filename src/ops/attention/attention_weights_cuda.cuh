@@ -29,10 +29,10 @@ struct AttendArguments {
   AttendLayout layout;
   SplitScratch scratch;
   int num_head_groups;
-  bool weighs;       // whoever finds scores finds weights: a block has whole splits
-  bool joins;        // whoever ends last merges
-  bool merges_all;   // tokens of one split too, which nobody has finished
-  int num_segments;  // LongShape
+  bool weighs;      // whoever finds scores finds weights: a block has whole splits
+  bool joins;       // whoever ends last merges
+  bool merges_all;  // tokens of one split too, which nobody has finished
+  int num_strips;   // LongShape
   int32_t* bad;
   int32_t code;
 };

@@ -71,6 +71,7 @@ void RunExperts(const KernelContext& context, WeightFormat format, const ExpertW
     if (work.num_slots <= kMostDecodeSlots * work.num_experts) {
       DecodeExperts<kFormat>(context, work, shared);
     } else {
+      CHECK(work.matrix.floats.data == nullptr);
       PrefillExperts<kFormat>(context, work, shared);
     }
   });

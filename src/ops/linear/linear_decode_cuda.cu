@@ -276,8 +276,7 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
             make_float4(sums[tile][0], sums[tile][1], sums[tile][2], sums[tile][3]);
       }
     }
-    __syncwarp();
-    if (lane == 0) Arrive(block.summed(at.slot));
+    Arrive(block.summed(at.slot));
   }
 }
 
@@ -318,8 +317,7 @@ __device__ __forceinline__ void Write(const DecodeBlock<kFormat, kTiles>& block)
     if (unit.blocks == 0) return;
     WaitForBarrier(block.summed(at.slot), at.parity);
     WriteUnit(unit, block.sums(at.slot), block.shape.num_tokens, thread);
-    __syncwarp();
-    if (block.lane == 0) Arrive(block.written(at.slot));
+    Arrive(block.written(at.slot));
   }
 }
 
@@ -376,6 +374,8 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   };
   if (work.begin_is_old) list_experts();
   if (!work.begin_is_old || !block.loads()) WaitForPrevious();
+  // After the wait, unless begin_is_old: ExpertsDown and the norm behind it read the router's
+  // results before they wait, which are whole only because this kernel had waited.
   LetNextBegin();
   if (!work.begin_is_old) list_experts();
   Run<kFormat, kTiles>(block, runs, loader, bad);
@@ -401,9 +401,9 @@ struct Candidate {
   int copies;
 };
 
-// Chooses what fits into shared memory: inputs that stay, then long rings. (Half of it for each of
-// two blocks, of this kernel and of the next, was slower: the loading warps cannot feed short
-// slots.)
+// Chooses what fits into shared memory: inputs that stay, then units, then long rings. (Half of it
+// for each of two blocks, of this kernel and of the next, was slower: the loading warps cannot feed
+// short slots.)
 template <WeightFormat kFormat, int kTiles>
 bool FitShape(const KernelContext& context, int passes, DecodeShape* s) {
   for (int slots : {passes, 1}) {
@@ -471,6 +471,7 @@ template <WeightFormat kFormat, int kTiles>
 void LaunchExperts(const KernelContext& context, ExpertWork work, MatrixWork shared) {
   const int most = Inputs<kTiles>::kTokens;
   DecodeShape shape;
+  CHECK(work.num_tokens >= 1 && shared.num_tokens <= work.num_tokens);
   shape.num_tokens = std::min(work.num_tokens, most);
   shape.num_entries = std::min(work.num_slots, work.num_experts + work.num_slots / most);
   work.matrix.num_tokens = 1;  // of a chunk, when blocks are counted

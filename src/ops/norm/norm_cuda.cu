@@ -1,5 +1,5 @@
-// RMSNorm, what may come before it (rows that join x) and after it (planes): a block of 256 threads
-// a row, thread j summing what goes to partial j.
+// RMSNorm, what may come before it (rows that join x) and after it (planes): a block
+// a row, its first 256 threads summing what goes to partial j each.
 #include "ops/norm/norm_cuda.cuh"
 
 #include "core/check.h"

@@ -15,10 +15,7 @@ inline constexpr int64_t kMaxNormRow = 16384;
 
 // Dynamic shared memory of a block: the partial sums, the row in whole groups, what follows where
 // it fits, and the ranks of a mixture.
-//
-// The norm's weights and the mixture's slots and weights are fetched before the kernel before this
-// one has ended: the former never change, the latter were there before that one began.
-constexpr int64_t kMaxFetchedRow = 12000;
+constexpr int64_t kMaxFetchedRow = 10752;  // twice, beside other 14 KB, in the 99 KB of small GPUs
 struct Rank {
   int32_t slot;
   float weight;
@@ -30,7 +27,6 @@ constexpr size_t NormSharedBytes(int64_t n, int64_t num_ranks) {
          size_t(num_ranks) * sizeof(Rank);
 }
 
-// v and what joins values i .. i + 3 of the row: see Ops::Addend. REQUIRES n % 4 == 0, i % 4 == 0.
 __device__ __forceinline__ float4 Sum4(const float4& a, const float4& b) {
   return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
                      __fadd_rn(a.w, b.w));
@@ -38,6 +34,7 @@ __device__ __forceinline__ float4 Sum4(const float4& a, const float4& b) {
 __device__ __forceinline__ float4 FourAt(const float* values, int64_t i) {
   return *reinterpret_cast<const float4*>(values + i);
 }
+// v and what joins values i .. i + 3 of the row: see Ops::Addend. REQUIRES n % 4 == 0, i % 4 == 0.
 __device__ __forceinline__ float4 JoinedFour(const NormTask& task, const Rank* ranks, int64_t row,
                                              int64_t i, const float4& v) {
   const Ops::Mixture& m = task.mixture;
@@ -69,10 +66,11 @@ __device__ __forceinline__ float JoinedValue(const NormTask& task, const Rank* r
   return __fadd_rn(v, m.shared ? __fadd_rn(sum, m.shared[row * task.n + i]) : sum);
 }
 
-// Row `row` of the task by kThreads threads, at least 256; begins with WaitForPrevious, and lets
-// the next kernel fetch its weights meanwhile. A step has many of these and each is over in a few
-// microseconds, in which its instructions are fetched for the first time: so loops are not unrolled
-// where that gains nothing else.
+// Row `row` of the task by kThreads threads, at least 256. The norm's weights, which never change,
+// and the mixture's slots and weights, which were there before the kernel before this one began,
+// are fetched before that one has ended; the next kernel may begin meanwhile. A step has many of
+// these and each is over in a few microseconds, in which its instructions are fetched for the first
+// time: so loops are not unrolled where that gains nothing else.
 template <int kThreads>
 __device__ __forceinline__ void NormRow(const NormTask& task, int64_t row, int32_t* bad,
                                         int32_t code) {

@@ -60,7 +60,7 @@ void ExpectSameAsReference(ValueKind kind, int64_t rows, int64_t n, bool adds) {
 TEST(NormCuda, MixturesJoinFirst) {
   HILLSTAR_NEEDS_GPU();
   constexpr int64_t kRows = 3, kRanks = 8;
-  for (const int64_t n : {1, 65, 384, 2048, 6144}) {
+  for (const int64_t n : {1, 65, 384, 2048, 6144, 16384}) {
     for (const bool has_shared : {false, true}) {
       TestRandom random(static_cast<uint64_t>(n));
       const auto x = TestValues(ValueKind::kNormal, kRows * n, random);
@@ -105,7 +105,7 @@ TEST(NormCuda, MixturesJoinFirst) {
 TEST(NormCuda, EqualsTheReference) {
   HILLSTAR_NEEDS_GPU();
   for (ValueKind kind : kAllValueKinds) {
-    for (int64_t n : {1, 63, 64, 65, 255, 256, 257, 384, 6144}) {
+    for (int64_t n : {1, 63, 64, 65, 255, 256, 257, 384, 6144, 16384}) {
       SCOPED_TRACE(std::string(ValueKindName(kind)) + ", n = " + std::to_string(n));
       ExpectSameAsReference(kind, 3, n, n % 2 == 0);
     }

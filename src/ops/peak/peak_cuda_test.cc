@@ -21,7 +21,8 @@ uint32_t SumOnDevice(const TestContext& context, const DeviceArray<uint32_t>& wo
   return uint32_t(sum.Download()[0]) + 5;
 }
 
-// Around the pieces that a thread has on their way at once, and one byte more or less.
+// Around the pieces that a thread has on their way at once, and one word of sixteen bytes more or
+// less.
 TEST(PeakCuda, EveryByteIsRead) {
   HILLSTAR_NEEDS_GPU();
   TestContext context;

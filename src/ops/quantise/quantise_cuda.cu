@@ -16,11 +16,8 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_first = i < warps;
   const QuantiseTask& task = is_first ? a : b;
   if (!is_first) i -= warps;
-  // Of two tasks those of experts are one: the kernel behind reads their list before it waits, so
-  // it may begin only when what wrote the list is done.
-  if (b.rows == 0) LetNextBegin();
-  WaitForPrevious();
   LetNextBegin();
+  WaitForPrevious();
   const int64_t groups = task.planes.groups();
   if (i >= task.rows * groups) return;
   const int64_t row = i / groups, g = i % groups;

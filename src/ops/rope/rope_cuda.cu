@@ -120,6 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   if (r >= task.step.num_tokens * heads) return;
   const int64_t t = r / heads, half = task.step.half_rope;
   if (task.step.live && t >= *task.step.live) return;
+  if (task.step.positions[t] < task.max_keys) return;
   const float* q = task.q + r * dim;
   const float* cos = task.step.rope_rows + task.step.positions[t] * 2 * half;
   const auto value = [&](int64_t i) {

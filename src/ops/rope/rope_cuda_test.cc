@@ -62,13 +62,14 @@ void ExpectSameQueries(const TestStep& step, const QueryShape& shape,
 
 // q: f32 [rows, heads, nope + rope], the rope part first; weights: f32 [rows, heads].
 void ExpectSameIndexQueries(const TestStep& step, const QueryShape& shape,
-                            const AlignedVector<float>& q, const AlignedVector<float>& weights) {
+                            const AlignedVector<float>& q, const AlignedVector<float>& weights,
+                            int64_t max_keys = 0) {
   const int64_t rows = step.num_rows() * shape.num_heads;
   const int64_t stride = RoundUp(shape.nope + shape.rope, 16);
   HostQueries want(rows, stride);
   ReferenceOps reference;
   reference->MakeIndexQueries(
-      step.host(), q.data(), weights.data(), shape,
+      step.host(), q.data(), weights.data(), shape, max_keys,
       {{want.hi.data(), want.lo.data(), stride}, want.first.data(), want.second.data()});
   TestContext context{size_t(step.num_rows())};
   const DeviceArray<float> device_q(q), device_weights(weights);
@@ -78,6 +79,7 @@ void ExpectSameIndexQueries(const TestStep& step, const QueryShape& shape,
                     device_q.data(),
                     device_weights.data(),
                     shape,
+                    max_keys,
                     {{got.hi.data(), got.lo.data(), stride}, got.first.data(), got.second.data()}});
   EXPECT_EQ(context.bad(), reference.TakeBad(step.num_rows()));
   got.ExpectEqual(want);
@@ -145,6 +147,10 @@ TEST(RopeCuda, ValuesThatAreNotFiniteAreNoted) {
   weights[0 * 3 + 2] = kInfinity;
   weights[7 * 3] = kInfinity;
   ExpectSameIndexQueries(step, shape, q, weights);
+  // Tokens that see few keys are left out, whatever their values are.
+  for (int64_t max_keys : {1, 2, 64, 100, 200, 1 << 20}) {
+    ExpectSameIndexQueries(step, shape, q, weights, max_keys);
+  }
 }
 
 }  // namespace

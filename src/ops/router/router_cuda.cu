@@ -124,7 +124,7 @@ __device__ __forceinline__ int BestExpert(const uint32_t* keys, int num_experts)
       at = e;
     }
   }
-  const uint32_t largest = __reduce_max_sync(kAllLanes, best);
+  const uint32_t largest = WarpMax(best);
   return __reduce_min_sync(kAllLanes, best == largest ? at : num_experts);
 }
 

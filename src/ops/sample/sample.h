@@ -9,7 +9,7 @@
 // kGreedyTemperature it is the most likely one.
 //   logits: f32 [n], n <= kMaxDrawnLogits
 // A row with NaN or +infinity, or of -infinity alone, has no token: -1.
-// Synchronous, no allocation; needs scratch of DrawScratchBytes(n) bytes, 64-byte aligned.
+// Synchronous, no allocation; needs scratch of DrawScratchBytes(n) bytes, 8-byte aligned.
 // Numerics: docs/numerics.md, "Sampling". Source: Holtzman et al., "The curious case of neural text
 // degeneration", 2020 (top-p); Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011.
 #pragma once

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/check.h"
 #include "core/integers.h"
 #include "device/cuda/contract.cuh"
 #include "device/cuda/launch.cuh"
@@ -550,6 +551,7 @@ __global__ void __launch_bounds__(kThreads, 1) DrawKernel(DrawTask task, Scratch
 size_t DrawTaskBytes() { return Scratch::Bytes(kDrawRows); }
 
 void Draw(const KernelContext& context, const DrawTask& task) {
+  CHECK(task.rows <= kDrawRows && task.n <= kMaxDrawnLogits);
   const Scratch scratch(task.scratch, kDrawRows);
   const int64_t most = task.rows > 8 ? 8 : kDrawParts;
   const auto parts = unsigned(std::clamp<int64_t>(CeilDiv(task.n, 8 * kLargestThreads), 1, most));

@@ -149,7 +149,8 @@ __device__ __forceinline__ void ArriveExpecting(uint64_t* barrier, int bytes) {
                : "memory");
 #endif
 }
-// What is copied so is read once: in the L2 cache it makes way before anything else does.
+// What is copied so is mostly read once (weights; KV rows by up to 64 heads): in the L2 cache it
+// makes way before anything else does.
 __device__ __forceinline__ void BulkCopy(void* shared, const void* from, int bytes,
                                          uint64_t* barrier) {
 #if __CUDA_ARCH__ >= 900
