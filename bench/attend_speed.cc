@@ -70,11 +70,7 @@ class Bench {
     task.max_positions = c.positions;
     task.max_keys = c.sparse ? std::min(kMaxKeys, c.positions) : c.positions;
     const int64_t heads = c.tokens * kHeads;
-    task.queries.planes = {reinterpret_cast<int8_t*>(RandomBytes(size_t(heads * layout.padded()))),
-                           reinterpret_cast<int8_t*>(RandomBytes(size_t(heads * layout.padded()))),
-                           layout.padded()};
-    task.queries.latent_scale = Copy(std::vector<float>(size_t(heads), 1e-8f));
-    task.queries.rope_scale = task.queries.latent_scale;
+    FillQueries(layout, heads, &task);
     task.num_heads = kHeads;
     task.layout = layout;
     std::vector<int32_t> list;
@@ -85,11 +81,6 @@ class Bench {
     task.selection = {Copy(list),
                       Copy(std::vector<int32_t>(size_t(c.tokens), c.sparse ? kMaxKeys : 0)),
                       kMaxKeys};
-    task.out.cols = kLatent;
-    task.out.hi = Alloc<int8_t>(size_t(heads * kLatent));
-    task.out.lo = Alloc<int8_t>(size_t(heads * kLatent));
-    task.out.scale = Alloc<float>(size_t(heads * kLatent / kGroup));
-    task.out.sum = Alloc<int32_t>(size_t(heads * kLatent / kGroup));
     task.scratch_bytes = AttendScratchBytes(c.tokens, task.max_keys, kHeads, layout);
     task.scratch = Alloc<uint8_t>(task.scratch_bytes);
     uint8_t* const* addresses_on_device = Copy(addresses);
@@ -114,6 +105,19 @@ class Bench {
   }
 
  private:
+  // Queries of so many heads, and room for what they attend to.
+  static void FillQueries(const KvRowLayout& layout, int64_t heads, AttendTask* task) {
+    task->queries.planes = {reinterpret_cast<int8_t*>(RandomBytes(size_t(heads * layout.padded()))),
+                            reinterpret_cast<int8_t*>(RandomBytes(size_t(heads * layout.padded()))),
+                            layout.padded()};
+    task->queries.latent_scale = Copy(std::vector<float>(size_t(heads), 1e-8f));
+    task->queries.rope_scale = task->queries.latent_scale;
+    task->out.cols = kLatent;
+    task->out.hi = Alloc<int8_t>(size_t(heads * kLatent));
+    task->out.lo = Alloc<int8_t>(size_t(heads * kLatent));
+    task->out.scale = Alloc<float>(size_t(heads * kLatent / kGroup));
+    task->out.sum = Alloc<int32_t>(size_t(heads * kLatent / kGroup));
+  }
   // The kernels of a run, each on its own: together they may take less.
   void PrintKernels(const std::function<void(int)>& attend) const {
     for (const KernelTime& kernel : gpu_.KernelTimes(attend, 8)) {

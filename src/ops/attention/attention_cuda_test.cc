@@ -344,7 +344,7 @@ TEST(AttentionCuda, ManySplitsOfManyHeads) {
         shape.num_multiprocessors = heads == 70 ? 10 : 7;
         shape.shared_bytes = shared_bytes;
         shape.spread = 0.1f;
-        const bool has_room = shared_bytes == 0 || shared_bytes >= 200 << 10;
+        const bool has_room = shared_bytes == 0;  // as much as an H200
         ExpectSameAsReference(shape, has_room ? "long splits of attention" : "");
       }
     }
