@@ -9,12 +9,9 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "ops/cuda_abi.h"  // kCudaAbi: changes with this header and all that it includes
 
 namespace hillstar {
-
-// Changes with everything that program and library share: the structs below, Ops, DeviceMemory, and
-// the structs that these take.
-inline constexpr int kCudaAbi = 2;
 
 struct CudaDeviceOptions {
   int device = 0;
