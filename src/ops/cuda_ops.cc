@@ -60,8 +60,8 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits) + sizeof(int32_t) + DrawTaskBytes() +
-         uint64_t(MaxDrawn(limits)) * (sizeof(int32_t) + sizeof(DrawParams));
+         StepTables::Bytes(limits) + sizeof(int32_t) + SelectBinBytes(limits.max_tokens) +
+         DrawTaskBytes() + uint64_t(MaxDrawn(limits)) * (sizeof(int32_t) + sizeof(DrawParams));
 }
 
 void CudaOps::Prepare(const Limits& limits) {
@@ -69,6 +69,7 @@ void CudaOps::Prepare(const Limits& limits) {
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
   ticket_ = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
+  bins_ = memory_.Alloc(MemoryTag::kWorkspace, SelectBinBytes(limits.max_tokens));
   max_drawn_ = MaxDrawn(limits);
   drawn_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(int32_t));
   draws_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(DrawParams));
@@ -411,6 +412,7 @@ void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_
   task.selection = selection;
   task.scratch = scratch_.data();
   task.scratch_bytes = scratch_.size();
+  task.bins = reinterpret_cast<int32_t*>(bins_.data());
   cuda::Select(context_, task);
 }
 
