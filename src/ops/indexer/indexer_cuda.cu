@@ -457,6 +457,7 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
 
 // Prompts have many tokens of one sequence.
 constexpr int64_t kManyTokens = 16;
+static_assert(kManyTokens <= kFewRows + 1);
 
 template <int kColumns, int kPlanes>
 void LaunchScores(const KernelContext& context, ScoreArguments& a) {
@@ -527,7 +528,8 @@ void Select(const KernelContext& context, const SelectTask& task) {
   const bool are_shared =
       task.bins && task.num_tokens <= kFewRows && task.max_positions >= kLongRow &&
       bytes >= all_rows + task.num_tokens * SharedRows::BytesOfRow(a.rows.pitch);
-  if (are_shared) a.bins = task.bins;
+  // Neighbours' scores are not counted as they are made.
+  a.bins = are_shared || task.num_tokens < kManyTokens ? task.bins : nullptr;
   const int64_t at_once = std::max<int64_t>(1, bytes / row_bytes);
   for (int64_t first = 0; first < task.num_tokens; first += at_once) {
     const int64_t count = std::min(at_once, task.num_tokens - first);
@@ -540,7 +542,7 @@ void Select(const KernelContext& context, const SelectTask& task) {
     } else {
       LaunchScores<4>(context, a);
     }
-    if (!are_shared) SelectTopKeys(context, task, a.rows, first, count);
+    if (!are_shared) SelectTopKeys(context, task, a.rows, first, count, a.bins);
   }
   if (are_shared) {
     SelectFromSharedRows(

@@ -92,18 +92,31 @@ __device__ __forceinline__ void ForEachScore(const float* scores, int n, Visit v
   }
 }
 
-// The cut of the k largest of a row. False if a score is not finite.
-__device__ __forceinline__ bool FindCut(const float* scores, int n, int k, SelectShared& shared,
-                                        Cut* cut) {
-  for (int i = int(threadIdx.x); i < kBins; i += kSelectThreads) shared.counts[i] = 0;
-  __syncthreads();
-  bool finite = true;
-  ForEachScore(scores, n, [&](bool valid, float x) {
-    finite = finite && (!valid || IsFinite(x));
-    CountBin(shared.counts, valid, int(OrderedBits(x) >> 21));
-  });
-  if (__syncthreads_or(!finite)) return false;
-  PivotBin found = FindBin(shared, k);
+// The cut of the k largest of a row. False if a score is not finite. bins: of the row where its
+// first bits are counted, 0 afterwards; or null.
+__device__ __forceinline__ bool FindCut(const float* scores, int n, int k, int32_t* bins,
+                                        SelectShared& shared, Cut* cut) {
+  int2& own_counts = *reinterpret_cast<int2*>(shared.counts + FirstOfOwnBins());
+  own_counts = make_int2(0, 0);
+  PivotBin found;
+  if (bins) {
+    int2& own = *reinterpret_cast<int2*>(bins + FirstOfOwnBins());
+    const int2 counts = own;
+    const bool finite = bins[kNotFiniteAt] == 0;
+    own = make_int2(0, 0);
+    found = FindPivot(shared, counts, k);
+    if (threadIdx.x == 0) bins[kNotFiniteAt] = 0;  // all have read it
+    if (!finite) return false;
+  } else {
+    __syncthreads();
+    bool finite = true;
+    ForEachScore(scores, n, [&](bool valid, float x) {
+      finite = finite && (!valid || IsFinite(x));
+      CountBin(shared.counts, valid, int(OrderedBits(x) >> 21));
+    });
+    if (__syncthreads_or(!finite)) return false;
+    found = FindBin(shared, k);
+  }
   uint32_t pivot = uint32_t(found.bin) << 21;
   int wanted = k - found.above;
   ForEachScore(scores, n, [&](bool valid, float x) {
@@ -161,7 +174,8 @@ __device__ __forceinline__ void WriteTaken(const float* scores, int n, const Cut
 
 // A block a token.
 __global__ void __launch_bounds__(kSelectThreads, 1)
-    SelectRowsKernel(SelectTask task, ScoreRows rows, int64_t first, int32_t* bad, int32_t code) {
+    SelectRowsKernel(SelectTask task, ScoreRows rows, int64_t first, int32_t* bins, int32_t* bad,
+                     int32_t code) {
   __shared__ SelectShared shared;
   WaitForPrevious();
   const int64_t row = blockIdx.x, token = first + row;
@@ -174,7 +188,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   int32_t* list = task.selection.lists + token * k;
   if (threadIdx.x == 0) task.selection.counts[token] = k;
   Cut cut;
-  if (FindCut(rows.of(row), n, k, shared, &cut)) {
+  if (FindCut(rows.of(row), n, k, bins ? bins + row * kRowBins : nullptr, shared, &cut)) {
     LetNextBegin();
     WriteTaken(rows.of(row), n, cut, shared, list);
   } else {
@@ -350,7 +364,7 @@ __device__ __forceinline__ void WriteList(const SharedRow& row, const SliceCount
   const bool are_equal = shared.least == shared.largest;
   if (num_slices > kMostSlices || (!are_equal && num_ties > kMostTies)) {
     Cut cut;
-    FindCut(row.scores, row.n, row.k, shared.select, &cut);
+    FindCut(row.scores, row.n, row.k, nullptr, shared.select, &cut);
     WriteTaken(row.scores, row.n, cut, shared.select, list);
     return;
   }
@@ -465,9 +479,9 @@ void ClearCounts(const KernelContext& context, const SelectTask& task) {
 }
 
 void SelectTopKeys(const KernelContext& context, const SelectTask& task, const ScoreRows& rows,
-                   int64_t first, int64_t count) {
+                   int64_t first, int64_t count, int32_t* bins) {
   Launch("selection of keys", SelectRowsKernel, {dim3(unsigned(count)), dim3(kSelectThreads)},
-         context.stream, task, rows, first, context.bad.first, context.bad.code);
+         context.stream, task, rows, first, bins, context.bad.first, context.bad.code);
 }
 
 void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,

@@ -64,9 +64,10 @@ struct SharedRows {
 void ClearCounts(const KernelContext& context, const SelectTask& task);
 // Lists and counts of tokens [first, first + count), row i being of token first + i: the max_keys
 // largest by (value descending, index ascending), in ascending order of index. A row with a value
-// that is not finite is noted as bad and gets 0, 1, 2 ...
+// that is not finite is noted as bad and gets 0, 1, 2 ... bins: [rows, kRowBins] where the first
+// bits of their scores are counted, 0 afterwards; or null.
 void SelectTopKeys(const KernelContext& context, const SelectTask& task, const ScoreRows& rows,
-                   int64_t first, int64_t count);
+                   int64_t first, int64_t count, int32_t* bins);
 // Likewise for rows of all tokens whose scores' first bits are counted. Bins are 0 afterwards.
 void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,
                           const ScoreRows& rows, const SharedRows& shared);

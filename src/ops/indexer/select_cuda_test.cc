@@ -36,8 +36,10 @@ std::vector<int32_t> BinsOf(const std::vector<float>& row) {
   return bins;
 }
 
-// `shares`: several blocks share a row.
-void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool shares) {
+// A block a row, which counts the first bits or finds them counted; or several blocks a row.
+enum class Way { kBlockCounts, kBlock, kSlices };
+
+void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, Way way) {
   const size_t num_rows = rows.size();
   size_t longest = 0;
   std::vector<int64_t> positions;
@@ -56,7 +58,7 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool 
   std::vector<int32_t> all_bins(num_rows * size_t(kRowBins), 0);
   for (size_t i = 0; i < num_rows; ++i) {
     std::ranges::copy(rows[i], scores + int64_t(i) * pitch);
-    if (shares && rows[i].size() > k) {
+    if (way != Way::kBlockCounts && rows[i].size() > k) {
       std::ranges::copy(BinsOf(rows[i]), all_bins.begin() + int64_t(i) * kRowBins);
     }
   }
@@ -75,14 +77,15 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool 
   task.selection = {lists.data(), counts.data(), int64_t(k)};
   task.scratch = scratch.data();
   const ScoreRows score_rows{reinterpret_cast<float*>(scratch.data()), pitch};
-  if (shares) {
+  if (way == Way::kSlices) {
     SelectFromSharedRows(
         *context, task, score_rows,
         SharedRows::In(scratch.data() + score_bytes, pitch, int64_t(num_rows), bins.data()));
-    EXPECT_EQ(std::ranges::count(bins.Download(), 0), int64_t(all_bins.size()));
   } else {
-    SelectTopKeys(*context, task, score_rows, 0, int64_t(num_rows));
+    SelectTopKeys(*context, task, score_rows, 0, int64_t(num_rows),
+                  way == Way::kBlock ? bins.data() : nullptr);
   }
+  EXPECT_EQ(std::ranges::count(bins.Download(), 0), int64_t(all_bins.size()));
   const std::vector<int32_t> got = lists.Download(), got_counts = counts.Download();
   const std::vector<int32_t> bad = context.bad();
   for (size_t i = 0; i < num_rows; ++i) {
@@ -104,9 +107,9 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool 
 }
 
 void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
-  for (bool shares : {false, true}) {
-    SCOPED_TRACE(shares ? "several blocks a row" : "a block a row");
-    ExpectAsSorted(rows, k, shares);
+  for (Way way : {Way::kBlockCounts, Way::kBlock, Way::kSlices}) {
+    SCOPED_TRACE(int(way));
+    ExpectAsSorted(rows, k, way);
   }
 }
 
