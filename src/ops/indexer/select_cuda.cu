@@ -343,9 +343,16 @@ __device__ __forceinline__ void RankTies(int count, int wanted, RankShared& shar
   __syncthreads();
 }
 
-// The list of a row whose slices have given up what they have, by the last block.
+struct Candidate {
+  int index = 0;
+  int before = 0;  // in the row: ties before one above, those above before a tie
+  uint32_t last_bits = 0;
+};
+
+// The list of a row whose slices have given up what they have, by the last block. wanted: of the
+// ties. REQUIRES: shared.select.counts are 0.
 __device__ __forceinline__ void WriteList(const SharedRow& row, const SliceCounts* slices,
-                                          const uint2* from, int wanted_of_ties, int32_t* list,
+                                          const uint2* from, int wanted, int32_t* list,
                                           RankShared& shared) {
   const int num_slices = (row.n + kSliceKeys - 1) / kSliceKeys, slice = int(threadIdx.x);
   const int4 words = slice < num_slices ? __ldcg(reinterpret_cast<const int4*>(slices + slice))
@@ -360,7 +367,6 @@ __device__ __forceinline__ void WriteList(const SharedRow& row, const SliceCount
     atomicMax(&shared.largest, own.largest);
   }
   __syncthreads();
-  const int wanted = wanted_of_ties;
   const bool are_equal = shared.least == shared.largest;
   if (num_slices > kMostSlices || (!are_equal && num_ties > kMostTies)) {
     Cut cut;
@@ -368,34 +374,45 @@ __device__ __forceinline__ void WriteList(const SharedRow& row, const SliceCount
     WriteTaken(row.scores, row.n, cut, shared.select, list);
     return;
   }
-  // Tie i is the (i - shared.ties[s])-th of slice s.
-  const auto tie = [&](int i, int s) {
-    const int above = s + 1 < num_slices ? shared.above[s + 1] : num_above;
-    return __ldcg(from + s * kSliceKeys + above - shared.above[s] + i - shared.ties[s]);
+  const auto tie = [&](int i) {
+    if (i >= num_ties) return Candidate{};
+    const int s = SliceOf(shared.ties, num_slices, i);
+    const int above = s + 1 < num_slices ? shared.above[s + 1] : num_above;  // up to its end
+    const uint2 c = __ldcg(from + s * kSliceKeys + above - shared.above[s] + i - shared.ties[s]);
+    return Candidate{int(c.x), shared.above[s] + int(c.y >> 10), c.y & 1023};
   };
+  const auto above = [&](int i) {
+    if (i >= num_above) return Candidate{};
+    const int s = SliceOf(shared.above, num_slices, i);
+    const uint2 c = __ldcg(from + s * kSliceKeys + i - shared.above[s]);
+    return Candidate{int(c.x), shared.ties[s] + int(c.y), 0};
+  };
+  // Most have no more; on their way while ties are ranked.
+  const int thread = int(threadIdx.x);
+  const Candidate first_tie = tie(thread), first_above = above(thread);
+  const Candidate second_above = above(thread + kSelectThreads);
   if (!are_equal) {
-    for (int i = int(threadIdx.x); i < num_ties; i += kSelectThreads) {
-      const uint32_t last_bits = tie(i, SliceOf(shared.ties, num_slices, i)).y & 1023;
+    for (int i = thread; i < num_ties; i += kSelectThreads) {
+      const uint32_t last_bits = (i == thread ? first_tie : tie(i)).last_bits;
       shared.tie[i] = uint16_t(last_bits);
       atomicAdd(shared.select.counts + last_bits, 1);
     }
     RankTies(num_ties, wanted, shared);
   }
-  const auto taken_before = [&](int i) {
+  const auto taken_before = [&](int i) {  // of ties, before tie i
     if (are_equal) return min(i, wanted);
     return i < num_ties ? shared.tie[i] & (kTaken - 1) : wanted;
   };
-  for (int i = int(threadIdx.x); i < num_above; i += kSelectThreads) {
-    const int s = SliceOf(shared.above, num_slices, i);
-    const uint2 c = __ldcg(from + s * kSliceKeys + i - shared.above[s]);
-    list[i + taken_before(shared.ties[s] + int(c.y))] = int32_t(c.x);
+  for (int i = thread; i < num_above; i += kSelectThreads) {
+    const Candidate c = i == thread                    ? first_above
+                        : i == thread + kSelectThreads ? second_above
+                                                       : above(i);
+    list[i + taken_before(c.before)] = c.index;
   }
-  const int most = are_equal ? wanted : num_ties;
-  for (int i = int(threadIdx.x); i < most; i += kSelectThreads) {
+  for (int i = thread; i < (are_equal ? wanted : num_ties); i += kSelectThreads) {
     if (!are_equal && !(shared.tie[i] & kTaken)) continue;
-    const int s = SliceOf(shared.ties, num_slices, i);
-    const uint2 c = tie(i, s);
-    list[taken_before(i) + shared.above[s] + int(c.y >> 10)] = int32_t(c.x);
+    const Candidate c = i == thread ? first_tie : tie(i);
+    list[taken_before(i) + c.before] = c.index;
   }
 }
 
