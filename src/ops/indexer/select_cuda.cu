@@ -244,7 +244,11 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   const OwnScores own(row, slice);
   const int2 first_bits = *reinterpret_cast<const int2*>(row.bins + FirstOfOwnBins());
   if (row.bins[kNotFiniteAt] > 0) return;
-  const int bin = FindPivot(shared, first_bits, row.k).bin;
+  const PivotBin found = FindPivot(shared, first_bits, row.k);
+  const int bin = found.bin;
+  if (slice == 0 && threadIdx.x == 0) {
+    *reinterpret_cast<int2*>(row.bins + kPivotAt) = make_int2(found.bin, found.above);
+  }
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
     CountBin(shared.counts, own.valid(i) && int(own.bits[i] >> 21) == bin,
@@ -437,29 +441,31 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   uint2* candidates = shared_rows.candidates + row_index * rows.pitch;
   const OwnScores own(row, slice);
   int32_t* own_bins = row.bins + FirstOfOwnBins();
-  const int2 first_bits = *reinterpret_cast<const int2*>(own_bins);
+  const int2 pivot = *reinterpret_cast<const int2*>(row.bins + kPivotAt);  // PivotBin
   const int2 next_bits = *reinterpret_cast<const int2*>(own_bins + kNextBitsAt);
   const bool is_finite = row.bins[kNotFiniteAt] == 0;
   int wanted = row.k;
   if (is_finite) {
-    const PivotBin first = FindPivot(shared.select, first_bits, wanted);
-    const PivotBin next = FindPivot(shared.select, next_bits, wanted - first.above);
-    wanted -= first.above + next.above;
-    GiveUp(own, uint32_t(first.bin) << 11 | uint32_t(next.bin), candidates + slice * kSliceKeys,
+    wanted -= pivot.y;
+    const PivotBin next = FindPivot(shared.select, next_bits, wanted);
+    wanted -= next.above;
+    GiveUp(own, uint32_t(pivot.x) << 11 | uint32_t(next.bin), candidates + slice * kSliceKeys,
            slices + slice, shared);
   }
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
     const int num_slices = (row.n + kSliceKeys - 1) / kSliceKeys;
+    __threadfence();  // of what the block wrote, then of what the others did
     shared.is_last = atomicAdd(row.bins + kTicketAt, 1) == num_slices - 1;
+    __threadfence();
   }
   __syncthreads();
   if (!shared.is_last) return;
-  __threadfence();
   *reinterpret_cast<int2*>(own_bins) = make_int2(0, 0);
   *reinterpret_cast<int2*>(own_bins + kNextBitsAt) = make_int2(0, 0);
-  if (threadIdx.x == 0) row.bins[kNotFiniteAt] = row.bins[kTicketAt] = 0;
+  if (threadIdx.x == 0) {
+    *reinterpret_cast<int4*>(row.bins + kNotFiniteAt) = make_int4(0, 0, 0, 0);
+  }
   int32_t* list = task.selection.lists + row_index * row.k;
   if (is_finite) return WriteList(row, slices, candidates, wanted, list, shared);
   if (threadIdx.x == 0) NoteBad(bad, code, row_index);

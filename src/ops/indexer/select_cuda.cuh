@@ -26,8 +26,9 @@ inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kLongRow = 16384;
 inline constexpr int kSliceKeys = 4096;
 // Counts of a row, all 0 between selections: of the first bits, of scores that are not finite, of
-// slices that are done, two unused, then of the next bits.
-inline constexpr int kNotFiniteAt = 2048, kTicketAt = 2049, kNextBitsAt = 2052;
+// slices that are done; where the pivot's first bits are found, these and how many are above; then
+// counts of the next bits.
+inline constexpr int kNotFiniteAt = 2048, kTicketAt = 2049, kPivotAt = 2050, kNextBitsAt = 2052;
 inline constexpr int64_t kRowBins = 4100;
 // What a slice gives up: scores above the pivot's 22 bits, those that have them, and the least and
 // largest of the latter's last 10 bits.
