@@ -67,6 +67,7 @@ void Measure(GpuBench& gpu, int64_t num_planes, int64_t positions) {
   task.selection = {Alloc<int32_t>(kKeep), Alloc<int32_t>(1), kKeep};
   task.scratch_bytes = SelectScratchBytes(1, positions);
   task.scratch = Alloc<uint8_t>(task.scratch_bytes);
+  task.bins = reinterpret_cast<int32_t*>(Alloc<uint8_t>(SelectBinBytes(1)));
   uint8_t* const* addresses_on_device = Copy(addresses);
   const auto run = [&](int i) {
     task.pages = {ids_of_set[size_t(i % sets)], addresses_on_device, 0};
@@ -84,6 +85,7 @@ void Measure(GpuBench& gpu, int64_t num_planes, int64_t positions) {
   std::fflush(stdout);
   Require(cudaFree(memory));
   Require(cudaFree(task.scratch));
+  Require(cudaFree(task.bins));
 }
 
 }  // namespace

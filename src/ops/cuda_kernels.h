@@ -216,10 +216,12 @@ struct SelectTask {
   Selection selection;
   uint8_t* scratch = nullptr;
   size_t scratch_bytes = 0;  // at least those of one token
+  int32_t* bins = nullptr;   // SelectBinBytes, 0, also afterwards; null: none
 };
 // Bytes of scratch with which tasks of at most these sizes are as fast as they can be; with less,
 // tokens go in rounds.
 size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions);
+size_t SelectBinBytes(int64_t max_tokens);
 void Select(const KernelContext& context, const SelectTask& task);
 // Ops::ListAll.
 void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* live,

@@ -48,6 +48,10 @@ int64_t MaxDrawn(const Ops::Limits& limits) {
   return std::min(limits.max_tokens, kMaxCapturedTokens);
 }
 
+size_t BinBytes(const Ops::Limits& limits) {
+  return limits.selects ? SelectBinBytes(limits.max_tokens) : 0;
+}
+
 }  // namespace
 
 size_t CudaOps::ScratchBytes(const Limits& limits) {
@@ -60,7 +64,7 @@ size_t CudaOps::ScratchBytes(const Limits& limits) {
 
 uint64_t CudaOps::PreparedBytes(const Limits& limits) {
   return ScratchBytes(limits) + uint64_t(limits.max_tokens) * sizeof(int32_t) +
-         StepTables::Bytes(limits) + sizeof(int32_t) + DrawTaskBytes() +
+         StepTables::Bytes(limits) + sizeof(int32_t) + BinBytes(limits) + DrawTaskBytes() +
          uint64_t(MaxDrawn(limits)) * (sizeof(int32_t) + sizeof(DrawParams));
 }
 
@@ -69,6 +73,7 @@ void CudaOps::Prepare(const Limits& limits) {
   scratch_ = memory_.Alloc(MemoryTag::kWorkspace, ScratchBytes(limits));
   bad_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(limits.max_tokens) * sizeof(int32_t));
   ticket_ = memory_.Alloc(MemoryTag::kWorkspace, sizeof(int32_t));
+  bins_ = memory_.Alloc(MemoryTag::kWorkspace, BinBytes(limits));
   max_drawn_ = MaxDrawn(limits);
   drawn_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(int32_t));
   draws_ = memory_.Alloc(MemoryTag::kWorkspace, size_t(max_drawn_) * sizeof(DrawParams));
@@ -415,6 +420,7 @@ void CudaOps::Select(const StepTokens& step, const IndexQueries& queries, int64_
   task.selection = selection;
   task.scratch = scratch_.data();
   task.scratch_bytes = scratch_.size();
+  task.bins = reinterpret_cast<int32_t*>(bins_.data());
   cuda::Select(context_, task);
 }
 

@@ -115,6 +115,7 @@ class CudaOps : public Ops {
   DeviceBuffer scratch_;  // of attention and selection, which follow each other
   DeviceBuffer bad_;      // int32 [max_tokens]
   DeviceBuffer ticket_;   // int32: RouteOne
+  DeviceBuffer bins_;     // SelectTask::bins
   std::optional<StepTables> tables_;
   std::optional<StepGraphs> graphs_;
   std::optional<StepProfile> profile_;

@@ -1,6 +1,6 @@
 // The indexer on a GPU: scores of a token's queries against every key up to its own. A warp takes
-// 32 keys, two panels, as the rows of two products, and eight heads a product as their columns;
-// keys go from their page into registers as they lie. Integers are exact; floats follow
+// 32 keys, two panels, as the rows of two products, and eight heads a product as their columns.
+// While it multiplies, its next keys come from their pages. Integers are exact; floats follow
 // indexer_ref.cc.
 #include "ops/indexer/select_cuda.cuh"
 
@@ -18,7 +18,8 @@ constexpr int kScoreWarps = 4;
 constexpr int kScoreThreads = kScoreWarps * kWarpLanes;
 constexpr int kUnitKeys = 32;  // of a warp at once
 constexpr int kUnitsPerWarp = 4;
-constexpr int kKeysPerBlock = kScoreWarps * kUnitsPerWarp * kUnitKeys;
+constexpr int kKeysPerBlock = kScoreWarps * kUnitsPerWarp * kUnitKeys;  // of neighbours
+constexpr int kMostUnitsPerWarp = 28;
 constexpr int kStepDims = 64;  // that a warp holds of its keys
 
 struct ScoreArguments {
@@ -47,6 +48,7 @@ __device__ __forceinline__ int HeadOfRow(int r) {
   return group * 8 * kColumns + column / 2 * 2 * kColumns + 2 * product + column % 2;
 }
 
+// Planes are on their way afterwards, in one group of copies.
 template <int kColumns, int kPlanes>
 __device__ __forceinline__ void LoadIndexQueries(const ScoreArguments& a, int64_t token,
                                                  uint8_t* queries, float* scales, float* weights) {
@@ -68,8 +70,6 @@ __device__ __forceinline__ void LoadIndexQueries(const ScoreArguments& a, int64_
     scales[head] = head < num_heads ? a.task.queries.scale[first + head] : 0.0f;
     weights[head] = head < num_heads ? a.task.queries.weight[first + head] : 0.0f;
   }
-  WaitForCopies<0>();
-  __syncthreads();
 }
 
 // Keys as rows of two products: row g (g + 8) of product m is key 4 (g % 4) + 2 m (+ 1) of panel g
@@ -78,9 +78,10 @@ struct KeyPlane {
   uint32_t a[kStepDims / 32][2][4];
 };
 // Dimensions [d, d + 64) of a lane's keys; those behind the last are zero. `panel`: of the lane's
-// keys, at the plane.
+// keys, at their place in a quad.
+template <bool kFetched>
 __device__ __forceinline__ void LoadKeys(const uint8_t* panel, int quad_bytes, int dim, int d,
-                                         int g, int t, KeyPlane* keys) {
+                                         int t, KeyPlane* keys) {
   constexpr uint32_t kOffset = 0x80808080u;
 #pragma unroll
   for (int step = 0; step < kStepDims / 32; ++step) {
@@ -88,7 +89,10 @@ __device__ __forceinline__ void LoadKeys(const uint8_t* panel, int quad_bytes, i
     for (int half = 0; half < 2; ++half) {
       const int quad = d / 4 + 8 * step + 4 * half + t;
       uint4 v = make_uint4(kOffset, kOffset, kOffset, kOffset);
-      if (4 * quad < dim) v = LoadStreaming(panel + quad * quad_bytes + g % 4 * 16);
+      if (4 * quad < dim) {
+        const uint8_t* from = panel + quad * quad_bytes;
+        v = kFetched ? *reinterpret_cast<const uint4*>(from) : LoadStreaming(from);
+      }
       keys->a[step][0][2 * half] = v.x ^ kOffset;
       keys->a[step][0][2 * half + 1] = v.y ^ kOffset;
       keys->a[step][1][2 * half] = v.z ^ kOffset;
@@ -96,6 +100,55 @@ __device__ __forceinline__ void LoadKeys(const uint8_t* panel, int quad_bytes, i
     }
   }
 }
+
+// Of keys that are fetched, 16 bytes change places with others of their quads so that the lanes of
+// a load find them in different banks: piece i of a panel lies at piece i ^ SwapOf<kPlanes>(i / 8).
+template <int kPlanes>
+__device__ __forceinline__ constexpr int SwapOf(int eight) {
+  return (kPlanes == 2 ? eight & 3 : eight & 1) << 1;
+}
+// Where a lane's 16 bytes of plane p lie in a quad.
+template <int kPlanes, bool kFetched>
+__device__ __forceinline__ int PlaceInQuad(int p, int g, int t) {
+  const int piece = 4 * p + g % 4;
+  return (kFetched ? piece ^ SwapOf<kPlanes>(kPlanes == 2 ? t : t / 2) : piece) * 16;
+}
+
+// A warp's units: of its block's, every gridDim.x * kScoreWarps-th from the first on. Stages in
+// shared memory hold those that are on their way; pages' addresses are loaded ahead, a lane each.
+template <int kPlanes>
+struct UnitRing {
+  static constexpr int kStages = kPlanes == 2 ? 2 : 3;
+
+  PageTable pages;
+  uint8_t* stages;  // of the warp
+  const uint8_t* ahead = nullptr;
+
+  __device__ __forceinline__ void LookAhead(const IndexKeyLayout& layout, int64_t first_key,
+                                            int64_t stride, int64_t num_keys) {
+    static_assert(kMostUnitsPerWarp + kStages <= kWarpLanes);
+    const int64_t key = first_key + int(threadIdx.x) % kWarpLanes * stride;
+    ahead = key < num_keys ? pages.panel(layout, key) : nullptr;
+  }
+  __device__ __forceinline__ uint8_t* stage(const IndexKeyLayout& layout, int i) const {
+    return stages + i % kStages * 2 * int(layout.panel_bytes());
+  }
+  // Begins to fetch the warp's unit i, which begins at `key`. A group of copies, perhaps empty.
+  __device__ __forceinline__ void Fetch(const IndexKeyLayout& layout, int i, int64_t key,
+                                        int64_t num_keys) {
+    const auto address = reinterpret_cast<unsigned long long>(ahead);
+    const auto* from = reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, address, i));
+    if (key < num_keys) {
+      uint8_t* to = stage(layout, i);
+      const int pieces = int(layout.panel_bytes()) / 16;
+      for (int p = int(threadIdx.x) % kWarpLanes; p < 2 * pieces; p += kWarpLanes) {
+        const int first = p < pieces ? 0 : pieces, in_panel = p - first;
+        CopyAsync16(to + 16 * (first + (in_panel ^ SwapOf<kPlanes>(in_panel / 8))), from + 16 * p);
+      }
+    }
+    CommitCopies();
+  }
+};
 
 // Integers of 32 keys and 8 * kColumns columns: [column / 8][product][4].
 template <int kColumns>
@@ -155,83 +208,121 @@ __device__ __forceinline__ bool SeeSameKeys(const ScoreArguments& a, int64_t fir
   return ids[0] == ids[1] && ids[0] == ids[2] && ids[0] == ids[3];
 }
 
-// A block per (512 keys, token).
-template <int kColumns, int kPlanes>
-__global__ void __launch_bounds__(kScoreThreads, 2)
-    IndexScoresKernel(const __grid_constant__ ScoreArguments a) {
-  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
-  const int g = lane / 4, t = lane % 4;
-  const int64_t token = a.first_token + blockIdx.y;
-  WaitForPrevious();
-  if (token >= *a.task.live) return;
-  const int64_t num_keys = a.task.positions[token] + 1;
-  if (num_keys <= a.task.selection.max_keys) return;  // all are selected
-  if (a.together && SeeSameKeys(a, token - blockIdx.y % kTogether)) return;
-  const int64_t first_key = int64_t(blockIdx.x) * kKeysPerBlock;
-  if (first_key >= num_keys) return;
-
-  uint8_t* queries = DynamicShared();
-  float* scales =
-      reinterpret_cast<float*>(queries + kPlanes * a.padded_heads * QueryPitch(a.padded_dim));
-  float* weights = scales + a.padded_heads;
-  __shared__ int counts[kBins + 1];
-  for (int i = int(threadIdx.x); a.bins && i <= kBins; i += kScoreThreads) counts[i] = 0;
-  LoadIndexQueries<kColumns, kPlanes>(a, token, queries, scales, weights);
-  LetNextBegin();
-
-  const PageTable pages = a.task.pages.of(token);
-  float* out = a.rows.of(int64_t(blockIdx.y));
+// Scores of a lane's keys 4 (g % 4) .. + 3 of its panel. `panel`: as it lies in the page, or
+// fetched; `query`: the lane's row of LoadMatrices.
+template <int kColumns, int kPlanes, bool kFetched>
+__device__ __forceinline__ void ScoreUnit(const ScoreArguments& a, const uint8_t* panel,
+                                          const uint8_t* query, const float* scales,
+                                          const float* weights, float (&score)[4]) {
+  const int lane = int(threadIdx.x) % kWarpLanes, g = lane / 4, t = lane % 4;
   const int pitch = QueryPitch(a.padded_dim);
-  const uint8_t* query = queries + lane % 8 * pitch + lane / 8 * 16;
-  for (int unit = warp; unit < kKeysPerBlock / kUnitKeys; unit += kScoreWarps) {
-    const int64_t key = first_key + unit * kUnitKeys;
-    if (key >= num_keys) break;
-    __syncwarp();  // counting parts lanes
-    // A unit lies in one page.
-    const uint8_t* panel = pages.panel(a.task.layout, key) + g / 4 * a.task.layout.panel_bytes();
-    const float4 by_key =
-        *reinterpret_cast<const float4*>(panel + a.task.layout.scales_at() + g % 4 * 16);
-    const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
-    float score[4] = {};  // of keys 4 (g % 4) .. + 3 of the lane's panel
-    for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
-      KeyDots<kColumns> dots;
-      dots.Clear();
-      for (int d = 0; d < a.padded_dim; d += kStepDims) {
-        KeyPlane keys[kPlanes];
-        for (int p = 0; p < kPlanes; ++p) {
-          LoadKeys(panel + 64 * p, kPlanes * 64, a.dim, d, g, t, &keys[p]);
-        }
-        dots.Add(keys, query + group * pitch + d, a.padded_heads * pitch, pitch);
+  const float4 by_key =
+      *reinterpret_cast<const float4*>(panel + a.task.layout.scales_at() + g % 4 * 16);
+  const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
+  for (int k = 0; k < 4; ++k) score[k] = 0.0f;
+  for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
+    KeyDots<kColumns> dots;
+    dots.Clear();
+    for (int d = 0; d < a.padded_dim; d += kStepDims) {
+      KeyPlane keys[kPlanes];
+      for (int p = 0; p < kPlanes; ++p) {
+        LoadKeys<kFetched>(panel + PlaceInQuad<kPlanes, kFetched>(p, g, t), kPlanes * 64, a.dim, d,
+                           t, &keys[p]);
       }
-      dots.Join();
-      const float2* scale = reinterpret_cast<const float2*>(scales + group + 2 * kColumns * t);
-      const float2* weight = reinterpret_cast<const float2*>(weights + group + 2 * kColumns * t);
-      float v[kColumns][2][4];  // of the lane's heads and keys
+      dots.Add(keys, query + group * pitch + d, a.padded_heads * pitch, pitch);
+    }
+    dots.Join();
+    const float2* scale = reinterpret_cast<const float2*>(scales + group + 2 * kColumns * t);
+    const float2* weight = reinterpret_cast<const float2*>(weights + group + 2 * kColumns * t);
+    float v[kColumns][2][4];  // of the lane's heads and keys
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i) {
-        const float2 by_head = scale[i];
-        for (int k = 0; k < 4; ++k) {
-          v[i][0][k] = dots.Value(i, k, 0, by_head.x, key_scale);
-          v[i][1][k] = dots.Value(i, k, 1, by_head.y, key_scale);
-        }
-      }
-      // Lane after lane adds its heads to what the one before it has; in the end all have the sum.
-      for (int turn = 0; turn < 4; ++turn) {
-        float sum[4] = {score[0], score[1], score[2], score[3]};
-#pragma unroll
-        for (int i = 0; i < kColumns; ++i) {
-          const float2 w = weight[i];
-          for (int k = 0; k < 4; ++k) {
-            sum[k] = __fmaf_rn(w.x, v[i][0][k], sum[k]);
-            sum[k] = __fmaf_rn(w.y, v[i][1][k], sum[k]);
-          }
-        }
-        for (int k = 0; k < 4; ++k) {
-          score[k] = __shfl_sync(kAllLanes, sum[k], lane / 4 * 4 + turn);
-        }
+    for (int i = 0; i < kColumns; ++i) {
+      const float2 by_head = scale[i];
+      for (int k = 0; k < 4; ++k) {
+        v[i][0][k] = dots.Value(i, k, 0, by_head.x, key_scale);
+        v[i][1][k] = dots.Value(i, k, 1, by_head.y, key_scale);
       }
     }
-    for (int k = 0; k < 4; ++k) score[k] = __fadd_rn(score[k], 0.0f);
+    // Lane after lane adds its heads to what the one before it has; in the end all have the sum.
+    for (int turn = 0; turn < 4; ++turn) {
+      float sum[4] = {score[0], score[1], score[2], score[3]};
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        const float2 w = weight[i];
+        for (int k = 0; k < 4; ++k) {
+          sum[k] = __fmaf_rn(w.x, v[i][0][k], sum[k]);
+          sum[k] = __fmaf_rn(w.y, v[i][1][k], sum[k]);
+        }
+      }
+      for (int k = 0; k < 4; ++k) {
+        score[k] = __shfl_sync(kAllLanes, sum[k], lane / 4 * 4 + turn);
+      }
+    }
+  }
+  for (int k = 0; k < 4; ++k) score[k] = __fadd_rn(score[k], 0.0f);
+}
+
+// Blocks (i, token): the units of a row are dealt to its warps. kFetched: through a UnitRing behind
+// the queries, as long as there is room.
+template <int kColumns, int kPlanes, bool kFetched>
+__global__ void __launch_bounds__(kScoreThreads, kPlanes == 2 ? 2 : 3)
+    IndexScoresKernel(const __grid_constant__ ScoreArguments a) {
+  using Ring = UnitRing<kPlanes>;
+  constexpr int kAhead = Ring::kStages - 1;
+  __shared__ int counts[kBins + 1];
+  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
+  const int g = lane / 4, t = lane % 4;
+  const IndexKeyLayout& layout = a.task.layout;
+  LetNextBegin();
+  // The step's tables are older than the kernel before this one.
+  const int64_t token = a.first_token + blockIdx.y;
+  const bool is_live = token < *a.task.live;
+  const int64_t num_keys = is_live ? a.task.positions[token] + 1 : 0;
+  const int64_t stride = int64_t(gridDim.x) * kScoreWarps * kUnitKeys;
+  const int64_t first_of_block = int64_t(blockIdx.x) * kScoreWarps * kUnitKeys;
+  const int64_t first_key = first_of_block + warp * kUnitKeys;
+  const bool has_work = num_keys > a.task.selection.max_keys && first_of_block < num_keys &&
+                        !(a.together && SeeSameKeys(a, token - blockIdx.y % kTogether));
+  uint8_t* queries = DynamicShared();
+  const int pitch = QueryPitch(a.padded_dim);
+  float* scales = reinterpret_cast<float*>(queries + kPlanes * a.padded_heads * pitch);
+  float* weights = scales + a.padded_heads;
+  Ring ring{has_work ? a.task.pages.of(token) : PageTable{},
+            reinterpret_cast<uint8_t*>(weights + a.padded_heads) +
+                warp * Ring::kStages * 2 * int(layout.panel_bytes())};
+  if (kFetched && has_work) ring.LookAhead(layout, first_key, stride, num_keys);
+  for (int i = int(threadIdx.x); a.bins && i <= kBins; i += kScoreThreads) counts[i] = 0;
+  WaitForPrevious();
+  if (!has_work) return;
+
+  LoadIndexQueries<kColumns, kPlanes>(a, token, queries, scales, weights);
+  if constexpr (kFetched) {
+    for (int i = 0; i < kAhead; ++i) {
+      ring.Fetch(layout, i, first_key + i * stride, num_keys);
+    }
+    WaitForCopies<kAhead>();
+  } else {
+    WaitForCopies<0>();
+  }
+  __syncthreads();
+
+  float* out = a.rows.of(int64_t(blockIdx.y));
+  const uint8_t* query = queries + lane % 8 * pitch + lane / 8 * 16;
+  int i = 0;
+  for (int64_t key = first_key; key < num_keys; key += stride, ++i) {
+    __syncwarp();          // counting parts lanes; a stage has been read
+    const uint8_t* panel;  // a unit lies in one page
+    if constexpr (kFetched) {
+      ring.Fetch(layout, i + kAhead, key + kAhead * stride, num_keys);
+      WaitForCopies<kAhead>();
+      __syncwarp();
+      panel = ring.stage(layout, i);
+    } else {
+      panel = ring.pages.panel(layout, key);
+    }
+    float score[4];
+    ScoreUnit<kColumns, kPlanes, kFetched>(a, panel + g / 4 * int(layout.panel_bytes()), query,
+                                           scales, weights, score);
     if (t == 0) {
       *reinterpret_cast<float4*>(out + key + g * 4) =
           make_float4(score[0], score[1], score[2], score[3]);
@@ -244,9 +335,9 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
   }
   if (!a.bins) return;
   __syncthreads();
-  int32_t* bins = a.bins + int64_t(blockIdx.y) * SharedRows::kBinsPitch;
-  for (int i = int(threadIdx.x); i <= kBins; i += kScoreThreads) {
-    if (counts[i] > 0) atomicAdd(bins + i, counts[i]);
+  int32_t* bins = a.bins + int64_t(blockIdx.y) * kRowBins;
+  for (int b = int(threadIdx.x); b <= kBins; b += kScoreThreads) {
+    if (counts[b] > 0) atomicAdd(bins + b, counts[b]);
   }
 }
 
@@ -325,7 +416,8 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       for (int p = 0; p < kPlanes; ++p) {
-        LoadKeys(panel + 64 * p, kPlanes * 64, a.dim, step * kStepDims, g, t, &keys[step][p]);
+        LoadKeys<false>(panel + PlaceInQuad<kPlanes, false>(p, g, t), kPlanes * 64, a.dim,
+                        step * kStepDims, t, &keys[step][p]);
       }
     }
     float score[4] = {};  // of the four keys with the token whose turn it is
@@ -365,28 +457,47 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
 
 // Prompts have many tokens of one sequence.
 constexpr int64_t kManyTokens = 16;
+static_assert(kManyTokens <= kFewRows + 1);
 
-template <int kColumns>
+template <int kColumns, int kPlanes>
 void LaunchScores(const KernelContext& context, ScoreArguments& a) {
-  const int planes = int(a.task.layout.num_planes);
   a.padded_heads = int(RoundUp(a.task.num_heads, 8 * kColumns));
-  const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
-  const int together_bytes = ScoreSharedBytes(a.padded_dim, kTogether * a.padded_heads, planes);
+  const int together_bytes = ScoreSharedBytes(a.padded_dim, kTogether * a.padded_heads, kPlanes);
   a.together = !a.bins && a.num_tokens >= kManyTokens && a.padded_dim <= 2 * kStepDims &&
                together_bytes <= context.shared_bytes;
   if (a.together) {
-    Launch("index scores of neighbours",
-           planes == 2 ? IndexScoresTogetherKernel<kColumns, 2>
-                       : IndexScoresTogetherKernel<kColumns, 1>,
+    const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
+    Launch("index scores of neighbours", IndexScoresTogetherKernel<kColumns, kPlanes>,
            {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))), dim3(kScoreThreads),
             size_t(together_bytes)},
            context.stream, a);
   }
-  const LaunchShape shape{dim3(blocks, unsigned(a.num_tokens)), dim3(kScoreThreads),
-                          size_t(ScoreSharedBytes(a.padded_dim, a.padded_heads, planes))};
+  const int query_bytes = ScoreSharedBytes(a.padded_dim, a.padded_heads, kPlanes);
+  const int ring_bytes =
+      kScoreWarps * UnitRing<kPlanes>::kStages * 2 * int(a.task.layout.panel_bytes());
+  constexpr int kCountBytes = (kBins + 1) * int(sizeof(int));
+  const bool is_fetched = a.padded_dim <= 2 * kStepDims &&
+                          query_bytes + ring_bytes + kCountBytes <= context.shared_bytes;
+  // As many blocks as there is room for at once, if that leaves a warp few units; else more.
+  const int64_t units = CeilDiv(a.task.max_positions, kUnitKeys);
+  const int64_t room = CeilDiv(context.num_multiprocessors * (kPlanes == 2 ? 2 : 3), a.num_tokens);
+  const int64_t blocks = std::max(std::min(CeilDiv(units, kScoreWarps), room),
+                                  CeilDiv(units, kScoreWarps * kMostUnitsPerWarp));
   Launch("index scores",
-         planes == 2 ? IndexScoresKernel<kColumns, 2> : IndexScoresKernel<kColumns, 1>, shape,
+         is_fetched ? IndexScoresKernel<kColumns, kPlanes, true>
+                    : IndexScoresKernel<kColumns, kPlanes, false>,
+         {dim3(unsigned(blocks), unsigned(a.num_tokens)), dim3(kScoreThreads),
+          size_t(query_bytes + (is_fetched ? ring_bytes : 0))},
          context.stream, a);
+}
+
+template <int kColumns>
+void LaunchScores(const KernelContext& context, ScoreArguments& a) {
+  if (a.task.layout.num_planes == 2) {
+    LaunchScores<kColumns, 2>(context, a);
+  } else {
+    LaunchScores<kColumns, 1>(context, a);
+  }
 }
 
 }  // namespace
@@ -396,6 +507,10 @@ size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions) {
   const int64_t shared = SharedRows::BytesOfRow(ScoreRows::Pitch(max_positions));
   return size_t(std::min(max_tokens * row, std::max(row, kMaxScoreBytes)) +
                 std::min(max_tokens, kFewRows) * shared);
+}
+
+size_t SelectBinBytes(int64_t max_tokens) {
+  return size_t(std::min(max_tokens, kFewRows) * kRowBins) * sizeof(int32_t);
 }
 
 void Select(const KernelContext& context, const SelectTask& task) {
@@ -411,14 +526,10 @@ void Select(const KernelContext& context, const SelectTask& task) {
   const int64_t row_bytes = a.rows.pitch * int64_t(sizeof(float));
   const int64_t all_rows = task.num_tokens * row_bytes, bytes = int64_t(task.scratch_bytes);
   const bool are_shared =
-      task.num_tokens <= kFewRows && task.max_positions >= kLongRow &&
+      task.bins && task.num_tokens <= kFewRows && task.max_positions >= kLongRow &&
       bytes >= all_rows + task.num_tokens * SharedRows::BytesOfRow(a.rows.pitch);
-  SharedRows shared;
-  if (are_shared) {
-    shared = SharedRows::In(task.scratch + all_rows, a.rows.pitch, task.num_tokens);
-    a.bins = shared.bins;
-    ClearBins(context, shared, task.num_tokens);
-  }
+  // Neighbours' scores are not counted as they are made.
+  a.bins = are_shared || task.num_tokens < kManyTokens ? task.bins : nullptr;
   const int64_t at_once = std::max<int64_t>(1, bytes / row_bytes);
   for (int64_t first = 0; first < task.num_tokens; first += at_once) {
     const int64_t count = std::min(at_once, task.num_tokens - first);
@@ -431,9 +542,13 @@ void Select(const KernelContext& context, const SelectTask& task) {
     } else {
       LaunchScores<4>(context, a);
     }
-    if (!are_shared) SelectTopKeys(context, task, a.rows, first, count);
+    if (!are_shared) SelectTopKeys(context, task, a.rows, first, count, a.bins);
   }
-  if (are_shared) SelectFromSharedRows(context, task, a.rows, shared);
+  if (are_shared) {
+    SelectFromSharedRows(
+        context, task, a.rows,
+        SharedRows::In(task.scratch + all_rows, a.rows.pitch, task.num_tokens, task.bins));
+  }
 }
 
 }  // namespace hillstar::cuda

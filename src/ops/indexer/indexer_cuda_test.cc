@@ -24,6 +24,7 @@ struct TestShape {
   int64_t scratch_tokens = -1;         // that there is scratch for at once; -1: for all
   std::vector<size_t> same_keys = {};  // tokens that see those of the token before
   int64_t bad_token = -1;              // has a query scale that is infinite
+  int num_multiprocessors = 0;         // that there are; 0: those of the device
 };
 
 class SelectRun {
@@ -48,6 +49,7 @@ class SelectRun {
     const size_t num_tokens = s_.num_keys.size();
     const size_t live = s_.num_live < 0 ? num_tokens : size_t(s_.num_live);
     TestContext context(num_tokens);
+    if (s_.num_multiprocessors > 0) context->num_multiprocessors = s_.num_multiprocessors;
     UploadPages();
     const DeviceArray<int64_t> positions(positions_);
     const DeviceArray<int32_t> num_live(std::vector<int32_t>{int32_t(live)});
@@ -60,6 +62,8 @@ class SelectRun {
     const int64_t scratch_tokens = s_.scratch_tokens < 0 ? int64_t(num_tokens) : s_.scratch_tokens;
     const size_t scratch_bytes = SelectScratchBytes(scratch_tokens, bound);
     const DeviceArray<uint8_t> scratch(scratch_bytes);
+    const size_t num_bins = SelectBinBytes(int64_t(num_tokens)) / sizeof(int32_t);
+    const DeviceArray<int32_t> bins(std::vector<int32_t>(num_bins, 0));
     SelectTask task;
     task.num_tokens = int64_t(num_tokens);
     task.live = num_live.data();
@@ -72,7 +76,9 @@ class SelectRun {
     task.selection = {lists.data(), counts.data(), s_.max_keys};
     task.scratch = scratch.data();
     task.scratch_bytes = scratch_bytes;
+    task.bins = bins.data();
     Select(*context, task);
+    EXPECT_EQ(std::ranges::count(bins.Download(), 0), int64_t(num_bins));
 
     const std::vector<uint8_t> contents = scratch.Download();
     std::vector<int32_t> want_bad(num_tokens, 0), want_counts, want_lists;
@@ -289,6 +295,19 @@ TEST(IndexerCuda, LongContextsOfFewTokens) {
                          .num_keys = {300, 50},
                          .max_positions = 1 << 20,
                          .kind = ValueKind::kZeros});
+}
+
+// More keys than all blocks that there is room for take at once.
+TEST(IndexerCuda, WarpsOfManyUnits) {
+  HILLSTAR_NEEDS_GPU();
+  for (int64_t planes : {1, 2}) {
+    for (int64_t dim : {16, 48, 128, 144}) {
+      SCOPED_TRACE(fmt::format("{} planes of {}", planes, dim));
+      TestShape shape{{dim, planes}, 3, {6000, 40, 4001}};
+      shape.num_multiprocessors = 2;
+      ExpectSameAsReference(shape);
+    }
+  }
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // The largest of a row of scores, by (value descending, index ascending), in ascending order of
 // index: the value of the last one that is taken is found by its bits, 11, 11 and 10 at a time,
 // from counts of how often each pattern occurs; then one pass writes what is above and the first of
-// those that equal it. Counts are integers, so the order of threads does not matter.
+// those that equal it. Counts are integers, so the order of threads does not matter. A block does
+// it for a row, or many blocks for slices of one.
 #include "ops/indexer/select_cuda.cuh"
 
 #include "device/cuda/contract.cuh"
@@ -16,13 +17,13 @@ constexpr int kSelectWarps = kSelectThreads / kWarpLanes;
 constexpr int kAtOnce = 4;  // scores of a thread
 
 struct SelectShared {
-  int counts[kBins];
+  alignas(8) int counts[kBins];
   int warp_sums[2][kSelectWarps];
   int bin, above;
-  int not_finite;
 };
 
-// Sums over the threads before this one and of all, of a block. Ends with a barrier.
+// Sums over the threads before this one and of all, of a block. Has one barrier; warp_sums may be
+// used again behind the next.
 __device__ __forceinline__ int SumBefore(int value, int* warp_sums, int* total) {
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
   int sum = value;
@@ -32,40 +33,42 @@ __device__ __forceinline__ int SumBefore(int value, int* warp_sums, int* total) 
   }
   if (lane == kWarpLanes - 1) warp_sums[warp] = sum;
   __syncthreads();
-  if (warp == 0) {
-    const int own = warp_sums[lane];
-    int all = own;
-    for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-      const int other = __shfl_up_sync(kAllLanes, all, delta);
-      if (lane >= delta) all += other;
-    }
-    warp_sums[lane] = all;
-  }
-  __syncthreads();
-  *total = warp_sums[kSelectWarps - 1];
-  const int before = sum - value + (warp == 0 ? 0 : warp_sums[warp - 1]);
-  __syncthreads();
-  return before;
+  static_assert(kSelectWarps == kWarpLanes);
+  const int of_warp = warp_sums[lane];
+  *total = WarpSum(of_warp);
+  return sum - value + WarpSum(lane < warp ? of_warp : 0);
 }
 
-// The bin in which the wanted-th largest lies, and how many lie in larger ones: into shared.bin and
-// shared.above. Begins and ends with a barrier; the counts are zero afterwards.
-__device__ __forceinline__ void FindBin(SelectShared& shared, int wanted) {
-  __syncthreads();
-  // Thread i has bins 2 (1023 - i) + 1 and 2 (1023 - i), so that larger ones come first.
-  const int low = 2 * (kSelectThreads - 1 - int(threadIdx.x));
-  const int high_count = shared.counts[low + 1], low_count = shared.counts[low];
+// Thread i has bins 2 (1023 - i) and the one after it, so that larger ones come first.
+__device__ __forceinline__ int FirstOfOwnBins() {
+  return 2 * (kSelectThreads - 1 - int(threadIdx.x));
+}
+// Where the wanted-th largest lies, and how many lie in larger bins.
+struct PivotBin {
+  int bin, above;
+};
+// own: counts of the thread's bins. Has two barriers, one of them at the end.
+__device__ __forceinline__ PivotBin FindPivot(SelectShared& shared, int2 own, int wanted) {
+  const int low = FirstOfOwnBins();
   int total;
-  const int before = SumBefore(high_count + low_count, shared.warp_sums[0], &total);
-  if (before < wanted && before + high_count >= wanted) {
+  const int before = SumBefore(own.x + own.y, shared.warp_sums[0], &total);
+  if (before < wanted && before + own.y >= wanted) {
     shared.bin = low + 1;
     shared.above = before;
-  } else if (before + high_count < wanted && before + high_count + low_count >= wanted) {
+  } else if (before + own.y < wanted && before + own.y + own.x >= wanted) {
     shared.bin = low;
-    shared.above = before + high_count;
+    shared.above = before + own.y;
   }
-  shared.counts[low] = shared.counts[low + 1] = 0;
   __syncthreads();
+  return {shared.bin, shared.above};
+}
+// Of shared.counts, which are zero afterwards. Begins and ends with a barrier.
+__device__ __forceinline__ PivotBin FindBin(SelectShared& shared, int wanted) {
+  __syncthreads();
+  int2& own = *reinterpret_cast<int2*>(shared.counts + FirstOfOwnBins());
+  const int2 counts = own;
+  own = make_int2(0, 0);
+  return FindPivot(shared, counts, wanted);
 }
 
 // What is taken of a row: values of larger bits than `pivot`, and the first `ties` that have them.
@@ -89,37 +92,47 @@ __device__ __forceinline__ void ForEachScore(const float* scores, int n, Visit v
   }
 }
 
-// The cut of the k largest of a row. False if a score is not finite.
-__device__ __forceinline__ bool FindCut(const float* scores, int n, int k, SelectShared& shared,
-                                        Cut* cut) {
-  for (int i = int(threadIdx.x); i < kBins; i += kSelectThreads) shared.counts[i] = 0;
-  __syncthreads();
-  bool finite = true;
-  ForEachScore(scores, n, [&](bool valid, float x) {
-    finite = finite && (!valid || IsFinite(x));
-    CountBin(shared.counts, valid, int(OrderedBits(x) >> 21));
-  });
-  if (__syncthreads_or(!finite)) return false;
-  FindBin(shared, k);
-  uint32_t pivot = uint32_t(shared.bin) << 21;
-  int wanted = k - shared.above;
-  __syncthreads();
+// The cut of the k largest of a row. False if a score is not finite. bins: of the row where its
+// first bits are counted, 0 afterwards; or null.
+__device__ __forceinline__ bool FindCut(const float* scores, int n, int k, int32_t* bins,
+                                        SelectShared& shared, Cut* cut) {
+  int2& own_counts = *reinterpret_cast<int2*>(shared.counts + FirstOfOwnBins());
+  own_counts = make_int2(0, 0);
+  PivotBin found;
+  if (bins) {
+    int2& own = *reinterpret_cast<int2*>(bins + FirstOfOwnBins());
+    const int2 counts = own;
+    const bool finite = bins[kNotFiniteAt] == 0;
+    own = make_int2(0, 0);
+    found = FindPivot(shared, counts, k);
+    if (threadIdx.x == 0) bins[kNotFiniteAt] = 0;  // all have read it
+    if (!finite) return false;
+  } else {
+    __syncthreads();
+    bool finite = true;
+    ForEachScore(scores, n, [&](bool valid, float x) {
+      finite = finite && (!valid || IsFinite(x));
+      CountBin(shared.counts, valid, int(OrderedBits(x) >> 21));
+    });
+    if (__syncthreads_or(!finite)) return false;
+    found = FindBin(shared, k);
+  }
+  uint32_t pivot = uint32_t(found.bin) << 21;
+  int wanted = k - found.above;
   ForEachScore(scores, n, [&](bool valid, float x) {
     const uint32_t bits = OrderedBits(x);
     CountBin(shared.counts, valid && bits >> 21 == pivot >> 21, int(bits >> 10 & 2047));
   });
-  FindBin(shared, wanted);
-  pivot |= uint32_t(shared.bin) << 10;
-  wanted -= shared.above;
-  __syncthreads();
+  found = FindBin(shared, wanted);
+  pivot |= uint32_t(found.bin) << 10;
+  wanted -= found.above;
   ForEachScore(scores, n, [&](bool valid, float x) {
     const uint32_t bits = OrderedBits(x);
     CountBin(shared.counts, valid && bits >> 10 == pivot >> 10, int(bits & 1023));
   });
-  FindBin(shared, wanted);
-  cut->pivot = pivot | uint32_t(shared.bin);
-  cut->ties = wanted - shared.above;
-  __syncthreads();
+  found = FindBin(shared, wanted);
+  cut->pivot = pivot | uint32_t(found.bin);
+  cut->ties = wanted - found.above;
   return true;
 }
 
@@ -144,7 +157,8 @@ __device__ __forceinline__ void WriteTaken(const float* scores, int n, const Cut
       counts += int(is_above[j]) + (int(is_tie[j]) << 16);
     }
     int total;
-    const int before = SumBefore(counts, shared.warp_sums[0], &total);
+    const int before =
+        SumBefore(counts, shared.warp_sums[first / (kSelectThreads * kAtOnce) % 2], &total);
     int above = above_before + (before & 0xffff), ties = ties_before + (before >> 16);
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
@@ -160,7 +174,8 @@ __device__ __forceinline__ void WriteTaken(const float* scores, int n, const Cut
 
 // A block a token.
 __global__ void __launch_bounds__(kSelectThreads, 1)
-    SelectRowsKernel(SelectTask task, ScoreRows rows, int64_t first, int32_t* bad, int32_t code) {
+    SelectRowsKernel(SelectTask task, ScoreRows rows, int64_t first, int32_t* bins, int32_t* bad,
+                     int32_t code) {
   __shared__ SelectShared shared;
   WaitForPrevious();
   const int64_t row = blockIdx.x, token = first + row;
@@ -173,7 +188,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   int32_t* list = task.selection.lists + token * k;
   if (threadIdx.x == 0) task.selection.counts[token] = k;
   Cut cut;
-  if (FindCut(rows.of(row), n, k, shared, &cut)) {
+  if (FindCut(rows.of(row), n, k, bins ? bins + row * kRowBins : nullptr, shared, &cut)) {
     LetNextBegin();
     WriteTaken(rows.of(row), n, cut, shared, list);
   } else {
@@ -182,259 +197,279 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   }
 }
 
-constexpr int kSliceThreads = 256;
-constexpr int kSliceWarps = kSliceThreads / kWarpLanes;
-constexpr int kMostCandidates = 8192;  // that a block ranks in shared memory
+// A row that blocks share, as all of its kernels begin with it: the step's tables are older than
+// the kernel before them.
+struct SharedRow {
+  int n = 0;  // 0: nothing is selected
+  int k;
+  int32_t* bins;
+  const float* scores;
 
-__global__ void ClearBinsKernel(SharedRows shared) {
-  WaitForPrevious();
-  int32_t* bins = shared.bins + blockIdx.x * SharedRows::kBinsPitch;
-  for (int i = int(threadIdx.x); i <= kNotFiniteBin; i += kSelectThreads) bins[i] = 0;
-}
-
-// Of a row whose bins are counted: the bin of the k-th largest, and how many lie in larger ones.
-struct PivotBin {
-  int bin, above;
+  __device__ __forceinline__ SharedRow(const SelectTask& task, const ScoreRows& rows,
+                                       const SharedRows& shared, int64_t row)
+      : k(int(task.selection.max_keys)), bins(shared.bins + row * kRowBins), scores(rows.of(row)) {
+    if (row < *task.live) n = int(task.positions[row]) + 1;
+    if (n <= k) n = 0;
+  }
 };
 
-// By 256 threads. Ends with a barrier.
-__device__ __forceinline__ PivotBin FindPivotBin(const int32_t* bins, int k) {
-  __shared__ int warp_sums[kSliceWarps];
-  __shared__ PivotBin found;
-  constexpr int kOwn = kBins / kSliceThreads;
-  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  // Thread i has bins 8 (255 - i) .. + 7: larger ones come first.
-  const int low = kOwn * (kSliceThreads - 1 - int(threadIdx.x));
-  int counts[kOwn], own = 0;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) own += counts[i] = bins[low + i];
-  int sum = own;
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, sum, delta);
-    if (lane >= delta) sum += other;
-  }
-  if (lane == kWarpLanes - 1) warp_sums[warp] = sum;
-  __syncthreads();
-  int above = sum - own;
-  for (int w = 0; w < warp; ++w) above += warp_sums[w];
-#pragma unroll
-  for (int i = kOwn - 1; i >= 0; --i) {
-    if (above < k && above + counts[i] >= k) found = {low + i, above};
-    above += counts[i];
-  }
-  __syncthreads();
-  return found;
-}
+// A thread's scores of a slice, four neighbours.
+static_assert(kSliceKeys == kSelectThreads * kAtOnce);
+struct OwnScores {
+  uint32_t bits[kAtOnce];
+  int first, n;
 
-// A block a slice: the candidates of 4096 scores, in ascending order.
-__global__ void __launch_bounds__(kSliceThreads)
-    CollectKernel(SelectTask task, ScoreRows rows, SharedRows shared) {
-  __shared__ int warp_sums[kSliceWarps];
-  __shared__ int above_sum;
-  __shared__ uint32_t least, largest;
-  constexpr int kOwn = kSliceKeys / kSliceThreads;
+  __device__ __forceinline__ OwnScores(const SharedRow& row, int slice)
+      : first(slice * kSliceKeys + int(threadIdx.x) * kAtOnce), n(row.n) {
+    // Rows have room for whole vectors.
+    const float4 x = first < n ? *reinterpret_cast<const float4*>(row.scores + first)
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    bits[0] = OrderedBits(x.x), bits[1] = OrderedBits(x.y);
+    bits[2] = OrderedBits(x.z), bits[3] = OrderedBits(x.w);
+  }
+  __device__ __forceinline__ bool valid(int i) const { return first + i < n; }
+};
+
+// A block a slice: counts the next bits of scores whose first bits are the pivot's.
+__global__ void __launch_bounds__(kSelectThreads, 1)
+    NextBitsKernel(SelectTask task, ScoreRows rows, SharedRows shared_rows) {
+  __shared__ SelectShared shared;
+  const SharedRow row(task, rows, shared_rows, blockIdx.y);
+  int2& own_counts = *reinterpret_cast<int2*>(shared.counts + FirstOfOwnBins());
+  own_counts = make_int2(0, 0);
   WaitForPrevious();
   LetNextBegin();
-  const int64_t row = blockIdx.y;
-  if (row >= *task.live) return;
-  const int n = int(task.positions[row]) + 1, k = int(task.selection.max_keys);
-  const int slice = int(blockIdx.x), first = slice * kSliceKeys + int(threadIdx.x) * kOwn;
-  if (n <= k || slice * kSliceKeys >= n) return;
-  const int32_t* bins = shared.bins + row * SharedRows::kBinsPitch;
-  if (bins[kNotFiniteBin] > 0) return;
-  if (threadIdx.x == 0) above_sum = 0, least = 0xffffffffu, largest = 0;
-  uint32_t bits[kOwn];
-  const float* scores = rows.of(row) + first;
+  const int slice = int(blockIdx.x);
+  if (slice * kSliceKeys >= row.n) return;
+  const OwnScores own(row, slice);
+  const int2 first_bits = *reinterpret_cast<const int2*>(row.bins + FirstOfOwnBins());
+  if (row.bins[kNotFiniteAt] > 0) return;
+  const PivotBin found = FindPivot(shared, first_bits, row.k);
+  const int bin = found.bin;
+  if (slice == 0 && threadIdx.x == 0) {
+    *reinterpret_cast<int2*>(row.bins + kPivotAt) = make_int2(found.bin, found.above);
+  }
 #pragma unroll
-  for (int i = 0; i < kOwn; i += 4) {
-    // Rows have room for whole vectors.
-    const float4 v = first + i < n ? *reinterpret_cast<const float4*>(scores + i)
-                                   : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    bits[i] = OrderedBits(v.x), bits[i + 1] = OrderedBits(v.y);
-    bits[i + 2] = OrderedBits(v.z), bits[i + 3] = OrderedBits(v.w);
+  for (int i = 0; i < kAtOnce; ++i) {
+    CountBin(shared.counts, own.valid(i) && int(own.bits[i] >> 21) == bin,
+             int(own.bits[i] >> 10 & 2047));
   }
-  const int bin = FindPivotBin(bins, k).bin;
-  int above = 0, taken = 0;
-  uint32_t own_least = 0xffffffffu, own_largest = 0;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    if (first + i >= n || int(bits[i] >> 21) < bin) continue;
-    ++taken;
-    if (int(bits[i] >> 21) > bin) {
-      ++above;
-    } else {
-      own_least = bits[i] < own_least ? bits[i] : own_least;
-      own_largest = bits[i] > own_largest ? bits[i] : own_largest;
-    }
-  }
-  if (above > 0) atomicAdd(&above_sum, above);
-  if (taken > above) {
-    atomicMin(&least, own_least);
-    atomicMax(&largest, own_largest);
-  }
-  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  int sum = taken;
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, sum, delta);
-    if (lane >= delta) sum += other;
-  }
-  if (lane == kWarpLanes - 1) warp_sums[warp] = sum;
   __syncthreads();
-  int at = sum - taken;
-  for (int w = 0; w < warp; ++w) at += warp_sums[w];
-  uint2* to = shared.candidates + row * rows.pitch + slice * kSliceKeys;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    if (first + i >= n || int(bits[i] >> 21) < bin) continue;
-    to[at++] = make_uint2(bits[i], uint32_t(first + i));
-  }
-  if (int(threadIdx.x) == kSliceThreads - 1) {
-    shared.slices[row * shared.num_slices + slice] = {above_sum, at - above_sum, least, largest};
-  }
-}
-
-// Candidates of a row in shared memory.
-struct Candidates {
-  uint32_t bits[kMostCandidates];
-  int32_t index[kMostCandidates];
-};
-
-// The cut of the candidates: the wanted-th largest of those in bin `bin`.
-__device__ __forceinline__ Cut CutOfCandidates(const Candidates& c, int count, int bin, int wanted,
-                                               SelectShared& shared) {
-  const int padded = int((count + kSelectThreads - 1) / kSelectThreads) * kSelectThreads;
-  for (int i = int(threadIdx.x); i < kBins; i += kSelectThreads) shared.counts[i] = 0;
-  __syncthreads();
-  uint32_t pivot = uint32_t(bin) << 21;
-  for (int i = int(threadIdx.x); i < padded; i += kSelectThreads) {
-    const uint32_t bits = i < count ? c.bits[i] : 0;
-    CountBin(shared.counts, i < count && bits >> 21 == pivot >> 21, int(bits >> 10 & 2047));
-  }
-  FindBin(shared, wanted);
-  pivot |= uint32_t(shared.bin) << 10;
-  wanted -= shared.above;
-  __syncthreads();
-  for (int i = int(threadIdx.x); i < padded; i += kSelectThreads) {
-    const uint32_t bits = i < count ? c.bits[i] : 0;
-    CountBin(shared.counts, i < count && bits >> 10 == pivot >> 10, int(bits & 1023));
-  }
-  FindBin(shared, wanted);
-  const Cut cut{pivot | uint32_t(shared.bin), wanted - shared.above};
-  __syncthreads();
-  return cut;
-}
-
-// Writes the indices of candidates [0, count), in ascending order, that the cut takes.
-__device__ __forceinline__ void WriteTakenCandidates(const Candidates& c, int count, const Cut& cut,
-                                                     SelectShared& shared, int32_t* list) {
-  int above_before = 0, ties_before = 0;
-  for (int first = 0; first < count; first += kSelectThreads) {
-    const int i = first + int(threadIdx.x);
-    const bool is_above = i < count && c.bits[i] > cut.pivot;
-    const bool is_tie = i < count && c.bits[i] == cut.pivot;
-    int total;
-    const int before = SumBefore(int(is_above) + (int(is_tie) << 16), shared.warp_sums[0], &total);
-    const int above = above_before + (before & 0xffff), ties = ties_before + (before >> 16);
-    const int taken_ties = ties < cut.ties ? ties : cut.ties;
-    if (is_above || (is_tie && ties < cut.ties)) list[above + taken_ties] = c.index[i];
-    above_before += total & 0xffff;
-    ties_before += total >> 16;
-  }
-}
-
-// A warp writes what a slice's candidates add to the list, where all in the bin are equal: those
-// above, and the first `ties` of the row's others.
-__device__ __forceinline__ void WriteFlatSlice(const uint2* candidates, int count, int bin,
-                                               int ties, int above_before, int ties_before,
-                                               int32_t* list) {
-  const int lane = int(threadIdx.x) % kWarpLanes;
-  const unsigned lower = (1u << lane) - 1;
-  for (int first = 0; first < count; first += kWarpLanes) {
-    const bool valid = first + lane < count;
-    const uint2 c = valid ? candidates[first + lane] : make_uint2(0, 0);
-    const bool is_above = valid && int(c.x >> 21) > bin;
-    const unsigned above_mask = __ballot_sync(kAllLanes, is_above);
-    const unsigned tie_mask = __ballot_sync(kAllLanes, valid && !is_above);
-    const int above = above_before + __popc(above_mask & lower);
-    const int before = ties_before + __popc(tie_mask & lower);
-    const int taken_ties = before < ties ? before : ties;
-    if (is_above || (valid && before < ties)) list[above + taken_ties] = int32_t(c.y);
-    above_before += __popc(above_mask);
-    ties_before += __popc(tie_mask);
-  }
+  int32_t* next_bits = row.bins + kNextBitsAt + FirstOfOwnBins();
+  if (own_counts.x > 0) atomicAdd(next_bits, own_counts.x);
+  if (own_counts.y > 0) atomicAdd(next_bits + 1, own_counts.y);
 }
 
 constexpr int kMostSlices = kSelectThreads;  // a thread each; a longer row takes the slow way
+constexpr int kMostTies = 8192;              // that a block ranks, if they are not equal
+constexpr int kTaken = 1 << 15;
 struct RankShared {
   SelectShared select;
-  int above[kMostSlices], in_bin[kMostSlices];  // of the slices before
+  int above[kMostSlices], ties[kMostSlices];  // of the slices before
+  uint16_t tie[kMostTies];  // its last bits, then how many before it are taken, and kTaken if it is
+  uint32_t least, largest;
+  bool is_last;
 };
 
-// A block a row: ranks the candidates of all slices.
-__global__ void __launch_bounds__(kSelectThreads, 1)
-    RankKernel(SelectTask task, ScoreRows rows, SharedRows shared_rows, int32_t* bad,
-               int32_t code) {
-  __shared__ RankShared shared;
-  auto& candidates = *reinterpret_cast<Candidates*>(DynamicShared());
-  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
-  WaitForPrevious();
-  const int64_t row = blockIdx.x;
-  if (row >= *task.live) return;
-  const int n = int(task.positions[row]) + 1, k = int(task.selection.max_keys);
-  if (threadIdx.x == 0) task.selection.counts[row] = n <= k ? 0 : k;
-  if (n <= k) return;
-  int32_t* list = task.selection.lists + row * k;
-  const int32_t* bins = shared_rows.bins + row * SharedRows::kBinsPitch;
-  if (bins[kNotFiniteBin] > 0) {
-    if (threadIdx.x == 0) NoteBad(bad, code, row);
-    for (int i = int(threadIdx.x); i < k; i += kSelectThreads) list[i] = i;
+// Gives up what its slice has, `pivot` being the 22 bits of the last of the largest.
+__device__ __forceinline__ void GiveUp(const OwnScores& own, uint32_t pivot, uint2* to,
+                                       SliceCounts* counts, RankShared& shared) {
+  uint32_t least = 0xffffffffu, largest = 0;
+  int own_above = 0, own_ties = 0;
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    if (!own.valid(i) || own.bits[i] >> 10 < pivot) continue;
+    if (own.bits[i] >> 10 > pivot) {
+      ++own_above;
+    } else {
+      ++own_ties;
+      const uint32_t last_bits = own.bits[i] & 1023;
+      least = last_bits < least ? last_bits : least;
+      largest = last_bits > largest ? last_bits : largest;
+    }
+  }
+  if (own_ties > 0) {
+    atomicMin(&shared.least, least);
+    atomicMax(&shared.largest, largest);
+  }
+  int total;
+  const int before = SumBefore(own_above | own_ties << 16, shared.select.warp_sums[1], &total);
+  int above = before & 0xffff, ties = before >> 16;
+  const int all_above = total & 0xffff;
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    if (!own.valid(i) || own.bits[i] >> 10 < pivot) continue;
+    const uint32_t index = uint32_t(own.first + i);
+    if (own.bits[i] >> 10 > pivot) {
+      to[above++] = make_uint2(index, uint32_t(ties));
+    } else {
+      to[all_above + ties++] = make_uint2(index, (own.bits[i] & 1023) | uint32_t(above) << 10);
+    }
+  }
+  if (threadIdx.x == 0) *counts = {all_above, total >> 16, shared.least, shared.largest};
+}
+
+// Of values that ascend from 0, the last that is not above i.
+__device__ __forceinline__ int SliceOf(const int* before, int num_slices, int i) {
+  int low = 0;
+  for (int end = num_slices; end - low > 1;) {
+    const int middle = (low + end) / 2;
+    if (before[middle] <= i) {
+      low = middle;
+    } else {
+      end = middle;
+    }
+  }
+  return low;
+}
+
+// From the last bits of `count` ties in shared.tie, of which the `wanted` largest are taken, how
+// many before each are. Last bits are counted in shared.select.counts. Ends with a barrier.
+__device__ __forceinline__ void RankTies(int count, int wanted, RankShared& shared) {
+  SelectShared& select = shared.select;
+  const PivotBin found = FindBin(select, wanted);
+  const int equal = wanted - found.above;  // that are taken
+  const int each = (count + kSelectThreads - 1) / kSelectThreads;
+  const int first = int(threadIdx.x) * each, end = min(first + each, count);
+  int own = 0;  // above in the low half, equal in the high one
+  for (int i = first; i < end; ++i) {
+    own += shared.tie[i] > found.bin ? 1 : shared.tie[i] == found.bin ? 1 << 16 : 0;
+  }
+  int total;
+  int before = SumBefore(own, select.warp_sums[1], &total);
+  for (int i = first; i < end; ++i) {
+    const int last_bits = shared.tie[i];
+    const bool is_taken = last_bits > found.bin || (last_bits == found.bin && before >> 16 < equal);
+    shared.tie[i] =
+        uint16_t((before & 0xffff) + min(before >> 16, equal)) | (is_taken ? kTaken : 0);
+    before += last_bits > found.bin ? 1 : last_bits == found.bin ? 1 << 16 : 0;
+  }
+  __syncthreads();
+}
+
+struct Candidate {
+  int index = 0;
+  int before = 0;  // in the row: ties before one above, those above before a tie
+  uint32_t last_bits = 0;
+};
+
+// The list of a row whose slices have given up what they have, by the last block. wanted: of the
+// ties. REQUIRES: shared.select.counts are 0.
+__device__ __forceinline__ void WriteList(const SharedRow& row, const SliceCounts* slices,
+                                          const uint2* from, int wanted, int32_t* list,
+                                          RankShared& shared) {
+  const int num_slices = (row.n + kSliceKeys - 1) / kSliceKeys, slice = int(threadIdx.x);
+  const int4 words = slice < num_slices ? __ldcg(reinterpret_cast<const int4*>(slices + slice))
+                                        : make_int4(0, 0, -1, 0);
+  const SliceCounts own{words.x, words.y, uint32_t(words.z), uint32_t(words.w)};
+  if (threadIdx.x == 0) shared.least = 0xffffffffu, shared.largest = 0;
+  int num_above, num_ties;
+  shared.above[slice] = SumBefore(own.above, shared.select.warp_sums[0], &num_above);
+  shared.ties[slice] = SumBefore(own.ties, shared.select.warp_sums[1], &num_ties);
+  if (own.ties > 0) {
+    atomicMin(&shared.least, own.least);
+    atomicMax(&shared.largest, own.largest);
+  }
+  __syncthreads();
+  const bool are_equal = shared.least == shared.largest;
+  if (num_slices > kMostSlices || (!are_equal && num_ties > kMostTies)) {
+    Cut cut;
+    FindCut(row.scores, row.n, row.k, nullptr, shared.select, &cut);
+    WriteTaken(row.scores, row.n, cut, shared.select, list);
     return;
   }
+  const auto tie = [&](int i) {
+    if (i >= num_ties) return Candidate{};
+    const int s = SliceOf(shared.ties, num_slices, i);
+    const int above = s + 1 < num_slices ? shared.above[s + 1] : num_above;  // up to its end
+    const uint2 c = __ldcg(from + s * kSliceKeys + above - shared.above[s] + i - shared.ties[s]);
+    return Candidate{int(c.x), shared.above[s] + int(c.y >> 10), c.y & 1023};
+  };
+  const auto above = [&](int i) {
+    if (i >= num_above) return Candidate{};
+    const int s = SliceOf(shared.above, num_slices, i);
+    const uint2 c = __ldcg(from + s * kSliceKeys + i - shared.above[s]);
+    return Candidate{int(c.x), shared.ties[s] + int(c.y), 0};
+  };
+  // Most have no more; on their way while ties are ranked.
+  const int thread = int(threadIdx.x);
+  const Candidate first_tie = tie(thread), first_above = above(thread);
+  const Candidate second_above = above(thread + kSelectThreads);
+  if (!are_equal) {
+    for (int i = thread; i < num_ties; i += kSelectThreads) {
+      const uint32_t last_bits = (i == thread ? first_tie : tie(i)).last_bits;
+      shared.tie[i] = uint16_t(last_bits);
+      atomicAdd(shared.select.counts + last_bits, 1);
+    }
+    RankTies(num_ties, wanted, shared);
+  }
+  const auto taken_before = [&](int i) {  // of ties, before tie i
+    if (are_equal) return min(i, wanted);
+    return i < num_ties ? shared.tie[i] & (kTaken - 1) : wanted;
+  };
+  for (int i = thread; i < num_above; i += kSelectThreads) {
+    const Candidate c = i == thread                    ? first_above
+                        : i == thread + kSelectThreads ? second_above
+                                                       : above(i);
+    list[i + taken_before(c.before)] = c.index;
+  }
+  for (int i = thread; i < (are_equal ? wanted : num_ties); i += kSelectThreads) {
+    if (!are_equal && !(shared.tie[i] & kTaken)) continue;
+    const Candidate c = i == thread ? first_tie : tie(i);
+    list[taken_before(i) + c.before] = c.index;
+  }
+}
+
+// A block a slice gives up what it has; a row's last to end writes the list.
+__global__ void __launch_bounds__(kSelectThreads, 1)
+    TakeKernel(SelectTask task, ScoreRows rows, SharedRows shared_rows, int32_t* bad,
+               int32_t code) {
+  __shared__ RankShared shared;
+  const int64_t row_index = blockIdx.y;
+  const int slice = int(blockIdx.x);
+  const SharedRow row(task, rows, shared_rows, row_index);
+  const bool is_live = row_index < *task.live;
+  *reinterpret_cast<int2*>(shared.select.counts + FirstOfOwnBins()) = make_int2(0, 0);
+  if (threadIdx.x == 0) shared.least = 0xffffffffu, shared.largest = 0;
+  WaitForPrevious();
   LetNextBegin();
-  const int num_slices = (n + kSliceKeys - 1) / kSliceKeys;
-  const SliceCounts* slices = shared_rows.slices + row * shared_rows.num_slices;
-  const uint2* from = shared_rows.candidates + row * rows.pitch;
-  const int slice = int(threadIdx.x);
-  const SliceCounts own = slice < num_slices ? slices[slice] : SliceCounts{0, 0, 0xffffffffu, 0};
-  int above, in_bin;  // in all
-  shared.above[slice] = SumBefore(own.above, shared.select.warp_sums[0], &above);
-  shared.in_bin[slice] = SumBefore(own.in_bin, shared.select.warp_sums[1], &in_bin);
-  __shared__ uint32_t least, largest;
-  if (threadIdx.x == 0) least = 0xffffffffu, largest = 0;
-  __syncthreads();
-  if (own.in_bin > 0) {
-    atomicMin(&least, own.least);
-    atomicMax(&largest, own.largest);
+  if (slice == 0 && threadIdx.x == 0 && is_live) {
+    task.selection.counts[row_index] = row.n > 0 ? row.k : 0;
+  }
+  if (slice * kSliceKeys >= row.n) return;
+  SliceCounts* slices = shared_rows.slices + row_index * shared_rows.num_slices;
+  uint2* candidates = shared_rows.candidates + row_index * rows.pitch;
+  const OwnScores own(row, slice);
+  int32_t* own_bins = row.bins + FirstOfOwnBins();
+  const int2 pivot = *reinterpret_cast<const int2*>(row.bins + kPivotAt);  // PivotBin
+  const int2 next_bits = *reinterpret_cast<const int2*>(own_bins + kNextBitsAt);
+  const bool is_finite = row.bins[kNotFiniteAt] == 0;
+  int wanted = row.k;
+  if (is_finite) {
+    wanted -= pivot.y;
+    const PivotBin next = FindPivot(shared.select, next_bits, wanted);
+    wanted -= next.above;
+    GiveUp(own, uint32_t(pivot.x) << 11 | uint32_t(next.bin), candidates + slice * kSliceKeys,
+           slices + slice, shared);
   }
   __syncthreads();
-  const int bin = int(largest >> 21), wanted = k - above;
-  if (num_slices <= kMostSlices && above + in_bin <= kMostCandidates) {
-    for (int s = warp; s < num_slices; s += kSelectWarps) {
-      const int at = shared.above[s] + shared.in_bin[s];
-      const int end =
-          s + 1 < num_slices ? shared.above[s + 1] + shared.in_bin[s + 1] : above + in_bin;
-      for (int i = lane; i < end - at; i += kWarpLanes) {
-        const uint2 c = from[s * kSliceKeys + i];
-        candidates.bits[at + i] = c.x;
-        candidates.index[at + i] = int32_t(c.y);
-      }
-    }
-    __syncthreads();
-    const Cut cut = CutOfCandidates(candidates, above + in_bin, bin, wanted, shared.select);
-    WriteTakenCandidates(candidates, above + in_bin, cut, shared.select, list);
-  } else if (num_slices <= kMostSlices && least == largest) {
-    for (int s = warp; s < num_slices; s += kSelectWarps) {
-      const int before = shared.above[s] + shared.in_bin[s];
-      const int end =
-          s + 1 < num_slices ? shared.above[s + 1] + shared.in_bin[s + 1] : above + in_bin;
-      WriteFlatSlice(from + s * kSliceKeys, end - before, bin, wanted, shared.above[s],
-                     shared.in_bin[s], list);
-    }
-  } else {
-    Cut cut;
-    FindCut(rows.of(row), n, k, shared.select, &cut);
-    WriteTaken(rows.of(row), n, cut, shared.select, list);
+  if (threadIdx.x == 0) {
+    const int num_slices = (row.n + kSliceKeys - 1) / kSliceKeys;
+    __threadfence();  // of what the block wrote, then of what the others did
+    shared.is_last = atomicAdd(row.bins + kTicketAt, 1) == num_slices - 1;
+    __threadfence();
   }
+  __syncthreads();
+  if (!shared.is_last) return;
+  *reinterpret_cast<int2*>(own_bins) = make_int2(0, 0);
+  *reinterpret_cast<int2*>(own_bins + kNextBitsAt) = make_int2(0, 0);
+  if (threadIdx.x == 0) {
+    *reinterpret_cast<int4*>(row.bins + kNotFiniteAt) = make_int4(0, 0, 0, 0);
+  }
+  int32_t* list = task.selection.lists + row_index * row.k;
+  if (is_finite) return WriteList(row, slices, candidates, wanted, list, shared);
+  if (threadIdx.x == 0) NoteBad(bad, code, row_index);
+  for (int i = int(threadIdx.x); i < row.k; i += kSelectThreads) list[i] = i;
 }
 
 constexpr int kClearThreads = 128;
@@ -467,24 +502,19 @@ void ClearCounts(const KernelContext& context, const SelectTask& task) {
 }
 
 void SelectTopKeys(const KernelContext& context, const SelectTask& task, const ScoreRows& rows,
-                   int64_t first, int64_t count) {
+                   int64_t first, int64_t count, int32_t* bins) {
   Launch("selection of keys", SelectRowsKernel, {dim3(unsigned(count)), dim3(kSelectThreads)},
-         context.stream, task, rows, first, context.bad.first, context.bad.code);
-}
-
-void ClearBins(const KernelContext& context, const SharedRows& shared, int64_t num_rows) {
-  Launch("counts of scores", ClearBinsKernel, {dim3(unsigned(num_rows)), dim3(kSelectThreads)},
-         context.stream, shared);
+         context.stream, task, rows, first, bins, context.bad.first, context.bad.code);
 }
 
 void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,
                           const ScoreRows& rows, const SharedRows& shared) {
-  Launch("candidates of the selection", CollectKernel,
-         {dim3(unsigned(shared.num_slices), unsigned(task.num_tokens)), dim3(kSliceThreads)},
-         context.stream, task, rows, shared);
-  Launch("ranks of candidates", RankKernel,
-         {dim3(unsigned(task.num_tokens)), dim3(kSelectThreads), sizeof(Candidates)},
-         context.stream, task, rows, shared, context.bad.first, context.bad.code);
+  const LaunchShape shape{dim3(unsigned(shared.num_slices), unsigned(task.num_tokens)),
+                          dim3(kSelectThreads)};
+  Launch("counts of the pivot's next bits", NextBitsKernel, shape, context.stream, task, rows,
+         shared);
+  Launch("the largest of slices", TakeKernel, shape, context.stream, task, rows, shared,
+         context.bad.first, context.bad.code);
 }
 
 void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* live,

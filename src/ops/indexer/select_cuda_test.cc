@@ -27,17 +27,19 @@ std::vector<int32_t> SelectBySort(const std::vector<float>& scores, size_t k) {
 
 // What is counted of a row as its scores are made.
 std::vector<int32_t> BinsOf(const std::vector<float>& row) {
-  std::vector<int32_t> bins(size_t(SharedRows::kBinsPitch), 0);
+  std::vector<int32_t> bins(size_t(kRowBins), 0);
   for (float x : row) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     const uint32_t ordered = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
-    ++bins[std::isfinite(x) ? ordered >> 21 : 2048];
+    ++bins[std::isfinite(x) ? ordered >> 21 : uint32_t(kNotFiniteAt)];
   }
   return bins;
 }
 
-// `shares`: several blocks share a row.
-void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool shares) {
+// A block a row, which counts the first bits or finds them counted; or several blocks a row.
+enum class Way { kBlockCounts, kBlock, kSlices };
+
+void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, Way way) {
   const size_t num_rows = rows.size();
   size_t longest = 0;
   std::vector<int64_t> positions;
@@ -53,13 +55,15 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool 
   auto* scores = reinterpret_cast<float*>(contents.data());
   std::fill_n(scores, int64_t(num_rows) * pitch, 1e30f);
   std::ranges::fill(contents.begin() + int64_t(score_bytes), contents.end(), kPoisonByte);
+  std::vector<int32_t> all_bins(num_rows * size_t(kRowBins), 0);
   for (size_t i = 0; i < num_rows; ++i) {
     std::ranges::copy(rows[i], scores + int64_t(i) * pitch);
-    const std::vector<int32_t> bins = BinsOf(rows[i]);
-    std::memcpy(contents.data() + score_bytes + i * bins.size() * sizeof(int32_t), bins.data(),
-                bins.size() * sizeof(int32_t));
+    if (way != Way::kBlockCounts && rows[i].size() > k) {
+      std::ranges::copy(BinsOf(rows[i]), all_bins.begin() + int64_t(i) * kRowBins);
+    }
   }
   scratch.Upload(contents.data());
+  const DeviceArray<int32_t> bins(all_bins);
 
   TestContext context(num_rows);
   const DeviceArray<int64_t> device_positions(positions);
@@ -73,12 +77,15 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool 
   task.selection = {lists.data(), counts.data(), int64_t(k)};
   task.scratch = scratch.data();
   const ScoreRows score_rows{reinterpret_cast<float*>(scratch.data()), pitch};
-  if (shares) {
-    SelectFromSharedRows(*context, task, score_rows,
-                         SharedRows::In(scratch.data() + score_bytes, pitch, int64_t(num_rows)));
+  if (way == Way::kSlices) {
+    SelectFromSharedRows(
+        *context, task, score_rows,
+        SharedRows::In(scratch.data() + score_bytes, pitch, int64_t(num_rows), bins.data()));
   } else {
-    SelectTopKeys(*context, task, score_rows, 0, int64_t(num_rows));
+    SelectTopKeys(*context, task, score_rows, 0, int64_t(num_rows),
+                  way == Way::kBlock ? bins.data() : nullptr);
   }
+  EXPECT_EQ(std::ranges::count(bins.Download(), 0), int64_t(all_bins.size()));
   const std::vector<int32_t> got = lists.Download(), got_counts = counts.Download();
   const std::vector<int32_t> bad = context.bad();
   for (size_t i = 0; i < num_rows; ++i) {
@@ -100,9 +107,9 @@ void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k, bool 
 }
 
 void ExpectAsSorted(const std::vector<std::vector<float>>& rows, size_t k) {
-  for (bool shares : {false, true}) {
-    SCOPED_TRACE(shares ? "several blocks a row" : "a block a row");
-    ExpectAsSorted(rows, k, shares);
+  for (Way way : {Way::kBlockCounts, Way::kBlock, Way::kSlices}) {
+    SCOPED_TRACE(int(way));
+    ExpectAsSorted(rows, k, way);
   }
 }
 
@@ -115,8 +122,14 @@ std::vector<float> RowOf(size_t n, const std::function<float(size_t)>& value) {
 TEST(SelectCuda, TiesAndPlateaus) {
   HILLSTAR_NEEDS_GPU();
   TestRandom random(5);
-  for (const auto& [n, k] : std::vector<std::pair<size_t, size_t>>{
-           {2, 1}, {33, 32}, {100, 7}, {1025, 1024}, {4097, 100}, {9000, 2048}, {40000, 2048}}) {
+  for (const auto& [n, k] : std::vector<std::pair<size_t, size_t>>{{2, 1},
+                                                                   {33, 32},
+                                                                   {100, 7},
+                                                                   {1025, 1024},
+                                                                   {4097, 100},
+                                                                   {9000, 2048},
+                                                                   {40000, 2048},
+                                                                   {40000, 20000}}) {
     SCOPED_TRACE(fmt::format("{} of {}", k, n));
     std::vector<std::vector<float>> rows;
     rows.push_back(RowOf(n, [](size_t) { return 0.0f; }));
@@ -125,6 +138,13 @@ TEST(SelectCuda, TiesAndPlateaus) {
     rows.push_back(RowOf(n, [&](size_t) { return float(random.Below(5)) - 2; }));
     rows.push_back(RowOf(n, [](size_t i) { return float(i); }));
     rows.push_back(RowOf(n, [](size_t i) { return -float(i); }));
+    // Just above a plateau, beside what is much larger and much smaller.
+    rows.push_back(RowOf(n, [&](size_t i) {
+      return i % 3 == 0 ? 2.0f : i % 7 == 0 ? 1.0f + 0x1p-23f * float(i % 2) : -random.Normal();
+    }));
+    // All the largest together, at the end and at the beginning.
+    rows.push_back(RowOf(n, [&](size_t i) { return i + k > n ? 9.0f : random.Normal(); }));
+    rows.push_back(RowOf(n, [&](size_t i) { return i <= k ? 9.0f + float(i % 2) * 0x1p-20f : 1; }));
     // All within one pattern of the first bits, and of the first two.
     rows.push_back(RowOf(n, [&](size_t) { return 1.0f + float(random.Below(4096)) * 0x1p-23f; }));
     rows.push_back(RowOf(n, [&](size_t) { return 1.0f + float(random.Below(64)) * 0x1p-14f; }));
