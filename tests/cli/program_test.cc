@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 namespace {
 
@@ -323,6 +324,21 @@ TEST_F(Program, BenchMeasuresScenarios) {
   ExpectUsageError("bench --batch 64 --kv-memory 40 --decode-tokens 16",
                    "40.0 MB hold 5120 tokens, less than the 12288 of all sequences at once "
                    "(--kv-memory 96 or more)");
+}
+
+// A step that holds little beside the answers: the prompt takes as many steps as it is reckoned
+// with.
+TEST_F(Program, BenchMeasuresMixedPromptsInSmallChunks) {
+  for (const auto& [batch, chunk, tokens_per_step, num_measurements] :
+       {std::tuple{1, 1, 1, 1u}, {3, 1, 1, 1u}, {3, 5, 2, 1u}, {3, 40, 16, 2u}}) {
+    const Outcome outcome =
+        Run("bench --json --device cpu --repeat 1 --decode-tokens 1 --mixed-prompt 200 --batch " +
+            std::to_string(batch) + " --prefill-chunk " + std::to_string(chunk) + " -m " + model_);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Json mixed = Json::parse(outcome.out)["mixed"];
+    ASSERT_EQ(mixed.size(), num_measurements);
+    EXPECT_EQ(mixed[0]["prompt_tokens_per_step"], tokens_per_step);
+  }
 }
 
 // A conversation in a session goes on; what is no session is refused and left alone.
