@@ -270,6 +270,8 @@ TEST_F(Program, InspectDescribesAndVerifies) {
   EXPECT_EQ(Json::parse(Run("inspect --json").out)["layers"], 6) << "the built-in model";
   EXPECT_EQ(Json::parse(Run("inspect --json --kv-format fp8").out)["memory"]["kv_format"], "fp8");
   EXPECT_GT(json["memory"]["total"].get<uint64_t>(), json["dense_bytes"].get<uint64_t>());
+  ExpectUsageError("inspect --device cuda:x " + model_,
+                   "--device 'cuda:x' is none of auto, cpu, cuda and cuda:N (cuda:0)");
 
   const fs::path damaged = folder_ / "damaged";
   fs::copy(model_, damaged, fs::copy_options::recursive);
