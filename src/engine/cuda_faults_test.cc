@@ -96,6 +96,7 @@ TEST_F(CudaFaults, MemoryThatEndsWhileLoadingLeavesNothingBehind) {
     const std::string sentence = OpenError(ErrorCode::kBudget);
     if (sentence.empty()) break;
     EXPECT_NE(sentence.find("on cuda:0"), std::string::npos) << sentence;
+    EXPECT_TRUE(sentence.ends_with("; --device cpu computes without the GPU")) << sentence;
     EXPECT_EQ(UsedBytes(), 0u) << "allocation " << fails_at;
   }
   EXPECT_GT(fails_at, 30);  // weights and workspace
