@@ -286,6 +286,33 @@ TEST_F(Program, InspectDescribesAndVerifies) {
   EXPECT_NE(bad.err.find("hillstar: "), std::string::npos);
 }
 
+// What is to fit on a GPU leaves out the program, which lies on the host.
+TEST_F(Program, InspectTellsOfAGpusMemory) {
+  // For the system's loader, where there is none beside the program.
+  const fs::path libraries = folder_ / "libraries";
+  fs::create_directory(libraries);
+  fs::create_symlink(FAKE_CUDA_FOLDER "/libfake_cuda_no_device.so",
+                     libraries / "libhillstar_cuda.so");
+  setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
+  const Outcome told = Run("inspect --device cuda " + model_);
+  const Outcome json = Run("inspect --json --device cuda " + model_);
+  unsetenv("LD_LIBRARY_PATH");
+  ASSERT_EQ(told.exit_code, 0) << told.err;
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  for (const auto& [memory, has_program] :
+       {std::pair{Json::parse(json.out)["memory"], 0u},
+        {Json::parse(Run("inspect --json " + model_).out)["memory"], 1u}}) {
+    uint64_t parts = has_program * memory["program"].get<uint64_t>();
+    for (const char* part : {"dense_weights", "experts", "latent_kv", "index_keys", "workspace"}) {
+      parts += memory[part].get<uint64_t>();
+    }
+    EXPECT_GT(memory["program"].get<uint64_t>(), 0u);
+    EXPECT_EQ(memory["total"].get<uint64_t>(), parts) << memory["device"];
+  }
+  EXPECT_NE(told.out.find("memory to run it on cuda"), std::string::npos) << told.out;
+  EXPECT_NE(told.out.find("; beside it on the host: program "), std::string::npos) << told.out;
+}
+
 TEST_F(Program, BenchMeasures) {
   const Outcome outcome = Run(
       "bench --json --prompt-tokens 8,16 --context-tokens 0,8 --decode-tokens 4 --repeat 2 -c 256 "
