@@ -26,6 +26,11 @@ constexpr std::array<int64_t, 3> kMixedPromptTokens = {16, 64, 512};
 // What a prompt has behind a shared prefix.
 constexpr int64_t kPrefixRest = 16;
 
+// Of a prompt in a step beside answers, of which each takes a token of the step first.
+int64_t MixedPromptTokens(int64_t wanted, int64_t step_tokens, int64_t num_answers) {
+  return std::min(wanted, step_tokens - num_answers);
+}
+
 // Of a sequence's tokens, one page more than they fill: what the scheduler keeps free.
 int64_t PagesFor(int64_t num_tokens) { return KvShape::PagesOf(num_tokens) + 1; }
 
@@ -58,8 +63,12 @@ struct Scenarios {
            most_sequences);
     }
     if (options.mixed_prompt > 0) {
-      Need("--mixed-prompt",
-           MixedAnswerTokens(most_sequences, options.mixed_prompt, kMixedPromptTokens.front()),
+      // The engine's: its context, of more tokens than answers and kMixedPromptTokens.front()
+      // together, does not make it less.
+      const int64_t step_tokens = std::max(options.prefill_chunk, most_sequences + 1);
+      const int64_t fewest =
+          MixedPromptTokens(kMixedPromptTokens.front(), step_tokens, most_sequences);
+      Need("--mixed-prompt", MixedAnswerTokens(most_sequences, options.mixed_prompt, fewest),
            most_sequences);
       const int64_t answers = num_pages;
       Need("--mixed-prompt", options.mixed_prompt + 1, 1);
@@ -106,18 +115,23 @@ struct Results {
 
 Results Measure(Engine& engine, const Options& options, const Scenarios& scenarios) {
   Results r;
-  const size_t num_mixed = options.mixed_prompt > 0 ? kMixedPromptTokens.size() : 0;
+  std::vector<int64_t> mixed_tokens;
+  for (const int64_t wanted : kMixedPromptTokens) {
+    const int64_t tokens =
+        MixedPromptTokens(wanted, engine.max_step_tokens(), scenarios.most_sequences);
+    const bool is_new = std::ranges::count(mixed_tokens, tokens) == 0;
+    if (options.mixed_prompt > 0 && is_new) mixed_tokens.push_back(tokens);
+  }
   ProgressLine line("measurement", ProgressLine::Unit::kItems);
-  const uint64_t total = scenarios.batch.size() + num_mixed + size_t(options.shared_prefix > 0) +
-                         scenarios.contexts.size();
+  const uint64_t total = scenarios.batch.size() + mixed_tokens.size() +
+                         size_t(options.shared_prefix > 0) + scenarios.contexts.size();
   uint64_t done = 0;
   line.Update(done, total);
   for (int64_t n : scenarios.batch) {
     r.batch.push_back(MeasureBatch(engine, n, options.decode_tokens, options.repeat));
     line.Update(++done, total);
   }
-  for (size_t i = 0; i < num_mixed; ++i) {
-    const int64_t mixed = std::min(kMixedPromptTokens[i], engine.max_step_tokens());
+  for (const int64_t mixed : mixed_tokens) {
     r.mixed.push_back(
         MeasureMixedLoad(engine, scenarios.most_sequences, options.mixed_prompt, mixed));
     line.Update(++done, total);

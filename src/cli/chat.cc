@@ -123,12 +123,14 @@ class ChatLoop {
 
   void Answer(const std::string& message) {
     InterruptGuard guard;
-    bool is_dim = false;
+    bool is_dim = false, is_in_line = false;
     const auto set_dim = [&](bool dim) {
       if (dim == is_dim) return;
       is_dim = dim;
       if (session_.has_terminal) session_.out << (dim ? kDim : kPlain);
-      if (!dim) session_.out << "\n";
+      if (dim) return;
+      session_.out << "\n";
+      is_in_line = false;
     };
     const auto on_reasoning = [&](std::string_view piece) {
       if (!shows_thinking_) return;
@@ -138,6 +140,7 @@ class ChatLoop {
     const auto on_content = [&](std::string_view piece) {
       set_dim(false);
       session_.out << piece << std::flush;
+      is_in_line = true;
     };
     try {
       const GenerateResult result =
@@ -151,6 +154,9 @@ class ChatLoop {
       Save();
     } catch (const Error& error) {
       set_dim(false);
+      // The error begins on a line of its own where the answer broke off.
+      if (is_in_line) session_.out << "\n";
+      session_.out << std::flush;
       session_.notes << "hillstar: " << error.what() << "\n";
       failed_ = true;
     }

@@ -99,6 +99,31 @@ TEST(Chat, APromptPastTheContextFailsTheAnswerOnly) {
   EXPECT_EQ(code, 1);
 }
 
+// The error begins on a line of its own, and the next message is answered.
+TEST(Chat, AnAnswerThatBreaksOffEndsItsLine) {
+  for (const auto& [answer, shown] : {std::pair{"You are", "You are\n"},
+                                      {"hm</think>You are", "hm\nYou are\n"},
+                                      {"hm, so", "hm, so\n"},
+                                      {"", ""}}) {
+    const bool thinks = std::string_view(answer).starts_with("hm");
+    const FakeModel whole = AnsweringModel(answer);
+    FakeEngine engine([&](std::span<const int32_t> ids) {
+      const std::vector<float> logits = whole(ids);
+      if (logits[size_t(kUser)] > 0) throw Error(ErrorCode::kDevice, "the GPU failed");
+      return logits;
+    });
+    Options options;
+    options.thinking = thinks ? "on" : "off";
+    options.show_thinking = true;
+    std::istringstream in("one\ntwo\n");
+    std::ostringstream out, notes;
+    const auto lines = StreamLines(in);
+    EXPECT_EQ(Chat({engine, options, true, false, *lines, out, notes}), 1);
+    EXPECT_EQ(out.str(), std::string(shown) + shown);
+    EXPECT_EQ(notes.str(), "hillstar: the GPU failed\nhillstar: the GPU failed\n");
+  }
+}
+
 TEST(Chat, SavesTheConversation) {
   std::string folder = (std::filesystem::temp_directory_path() / "hillstar-XXXXXX").string();
   ASSERT_NE(mkdtemp(folder.data()), nullptr);

@@ -96,7 +96,8 @@ Json Describe(const ModelSource& source) {
 Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
   const MemoryPlan plan = PredictMemory(options);
   const EngineSizes sizes = ResolveSizes(options, config);
-  return {{"device", options.device.starts_with("cuda") ? options.device : "cpu"},
+  const bool is_gpu = options.device.starts_with("cuda");
+  return {{"device", is_gpu ? options.device : "cpu"},
           {"context_tokens", sizes.context_tokens},
           {"kv_format", KvFormatName(sizes.kv_format)},
           {"dense_weights", plan.dense_weights},
@@ -105,7 +106,7 @@ Json DescribeMemory(const EngineOptions& options, const ModelConfig& config) {
           {"index_keys", plan.index_keys},
           {"workspace", plan.workspace},
           {"program", plan.program},
-          {"total", plan.total()}};
+          {"total", is_gpu ? plan.on_device() : plan.total()}};
 }
 
 void PrintMemory(const Json& memory, bool has_mtp) {
@@ -115,10 +116,10 @@ void PrintMemory(const Json& memory, bool has_mtp) {
              device == "cpu" ? "" : " on " + device, has_mtp ? ", without the MTP layer," : "",
              CountText(memory["context_tokens"].get<int64_t>(), "token"), bytes("total"));
   fmt::print(
-      "    experts {}, other weights {}, latent KV in {} {}, index keys {}, workspace {}, "
-      "program {}\n",
+      "    experts {}, other weights {}, latent KV in {} {}, index keys {}, workspace {}{} {}\n",
       bytes("experts"), bytes("dense_weights"), memory["kv_format"].get<std::string>(),
-      bytes("latent_kv"), bytes("index_keys"), bytes("workspace"), bytes("program"));
+      bytes("latent_kv"), bytes("index_keys"), bytes("workspace"),
+      device == "cpu" ? ", program" : "; beside it on the host: program", bytes("program"));
 }
 
 std::string IndexerText(const Json& j) {

@@ -83,6 +83,12 @@ class Shown {
     if (!session_.options.raw) Take(splitter_.Finish());
     SetDim(false);
   }
+  // For what follows to begin on a line of its own, where the answer broke off.
+  void BreakOff() {
+    Finish();
+    if (is_in_line_) session_.out << "\n";
+    session_.out << std::flush;
+  }
   const ThinkSplitter::Piece& all() const { return all_; }
 
  private:
@@ -93,23 +99,29 @@ class Shown {
     if (session_.options.show_thinking && !piece.reasoning.empty()) {
       SetDim(true);
       session_.out << piece.reasoning << std::flush;
+      is_in_line_ = true;
     }
     if (!piece.content.empty()) {
       SetDim(false);
       session_.out << piece.content << std::flush;
+      is_in_line_ = true;
     }
   }
   void SetDim(bool dim) {
     if (dim == is_dim_) return;
     is_dim_ = dim;
     if (session_.has_terminal) session_.out << (dim ? kDim : kPlain);
-    if (!dim) session_.out << "\n";
+    if (!dim) {
+      session_.out << "\n";
+      is_in_line_ = false;
+    }
   }
 
   const RunSession& session_;
   ThinkSplitter splitter_;
   ThinkSplitter::Piece all_;
   bool is_dim_ = false;
+  bool is_in_line_ = false;
 };
 
 }  // namespace
@@ -141,7 +153,13 @@ int RunOnce(const RunSession& session) {
   Shown shown(session, prompt.starts_thinking);
   request.on_text = [&](std::string_view text) { shown.Push(text); };
   const std::unique_ptr<Sequence> sequence = session.engine.NewSequence();
-  const GenerateResult result = Generate(*sequence, session.engine.tokenizer(), request);
+  GenerateResult result;
+  try {
+    result = Generate(*sequence, session.engine.tokenizer(), request);
+  } catch (...) {
+    shown.BreakOff();
+    throw;
+  }
   shown.Finish();
 
   if (options.json) {

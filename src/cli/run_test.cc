@@ -97,6 +97,36 @@ TEST(Run, CtrlCKeepsWhatCameAndSaysSo) {
   EXPECT_EQ(notes.str(), "hillstar: stopped by Ctrl-C after 4 tokens; the answer is unfinished\n");
 }
 
+// The error that follows begins on a line of its own.
+TEST(Run, AnAnswerThatBreaksOffEndsItsLine) {
+  const FakeEngine known({});
+  const auto broken = [&](const std::string& text, Options options, size_t prompt_tokens) {
+    const auto script = known.tokenizer().Encode(text, AddedTokens::kParse);
+    const FakeModel answer =
+        ScriptedModel(script, prompt_tokens, 257, known.tokenizer().vocab_size());
+    FakeEngine engine([&](std::span<const int32_t> ids) {
+      if (ids.size() == prompt_tokens + script.size()) {
+        throw Error(ErrorCode::kDevice, "the GPU failed");
+      }
+      return answer(ids);
+    });
+    options.arguments = {"hi"};
+    std::istringstream in;
+    std::ostringstream out, notes;
+    EXPECT_THROW(RunOnce({engine, options, true, false, in, out, notes}), Error);
+    return out.str();
+  };
+  Options options;
+  EXPECT_EQ(broken("You are", options, 6), "You are\n");
+  EXPECT_EQ(broken("", options, 6), "") << "nothing was shown";
+  options.thinking = "on";
+  options.show_thinking = true;
+  EXPECT_EQ(broken("hm, so", options, 5), "hm, so\n");
+  EXPECT_EQ(broken("hm</think>You are", options, 5), "hm\nYou are\n");
+  options.json = true;
+  EXPECT_EQ(broken("hm</think>You are", options, 5), "");
+}
+
 TEST(Run, RefusesOptionsThatHaveNoUseTogether) {
   Options options;
   options.raw = true;

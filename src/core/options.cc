@@ -31,8 +31,9 @@ std::string NumberRange(const OptionSpec& option, const char* kind) {
 int64_t ParseInt(const OptionSpec& option, std::string_view text) {
   int64_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || double(value) < option.min ||
-      double(value) > option.max) {
+  // Bounds are whole numbers; as doubles, values past 2^53 would be rounded to them.
+  if (code != std::errc() || end != text.data() + text.size() || value < int64_t(option.min) ||
+      value > int64_t(option.max)) {
     Refuse(option, text, NumberRange(option, "a whole number"));
   }
   return value;

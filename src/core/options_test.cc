@@ -73,10 +73,21 @@ TEST(SetOption, RefusesWithOptionValueAndRange) {
             "--top-k cannot be \"0.4\"; it is a whole number from 0 to 1000000000 tokens");
   EXPECT_EQ(MessageOf([&] { SetOption(*FindOption("simd"), "sse", options); }),
             "--simd cannot be \"sse\"; it is one of auto, avx512, avx2, generic, reference");
+  for (const char* bad : {"9007199254740993", "9223372036854775807", "-1"}) {
+    EXPECT_EQ(MessageOf([&] { SetOption(*FindOption("seed"), bad, options); }),
+              "--seed cannot be \"" + std::string(bad) +
+                  "\"; it is a whole number from 0 to 9007199254740992");
+  }
   for (const char* bad : {"", "nan", "inf", "1x", " 1", "-1"}) {
     EXPECT_THROW(SetOption(*FindOption("temperature"), bad, options), Error) << bad;
   }
   EXPECT_TRUE(options.given.empty());
+}
+
+TEST(SetOption, TheLargestSeedIsTaken) {
+  Options options;
+  SetOption(*FindOption("seed"), "9007199254740992", options);
+  EXPECT_EQ(options.seed, int64_t{1} << 53);
 }
 
 TEST(SetOption, RefusesAnEmptyStopString) {

@@ -96,6 +96,7 @@ TEST_F(CudaFaults, MemoryThatEndsWhileLoadingLeavesNothingBehind) {
     const std::string sentence = OpenError(ErrorCode::kBudget);
     if (sentence.empty()) break;
     EXPECT_NE(sentence.find("on cuda:0"), std::string::npos) << sentence;
+    EXPECT_TRUE(sentence.ends_with("; --device cpu computes without the GPU")) << sentence;
     EXPECT_EQ(UsedBytes(), 0u) << "allocation " << fails_at;
   }
   EXPECT_GT(fails_at, 30);  // weights and workspace
@@ -138,12 +139,20 @@ TEST_F(CudaFaults, MemoryThatEndsWhilePagesGrow) {
 // A GPU that is lost at some launch: every call from then on is an error that says so; none hangs,
 // none gives logits.
 TEST_F(CudaFaults, ALostDeviceIsAnErrorOfEveryCall) {
-  for (const int64_t launch : {0, 5, 40, 60}) {
+  const std::vector<int32_t> ids(5, 3);
+  constexpr int64_t kMany = 1000;
+  {
+    const auto engine = Engine::Open(Options());
+    device_->launches_until_lost = kMany;
+    engine->NewSequence()->Append(ids, LogitsMode::kLast);
+  }
+  const int64_t num_launches = kMany - device_->launches_until_lost;
+  ASSERT_GT(num_launches, 20);
+  for (const int64_t launch : {int64_t{0}, int64_t{5}, num_launches / 2, num_launches - 1}) {
     *device_ = {};
     reset_();
     const auto engine = Engine::Open(Options());
     const auto sequence = engine->NewSequence();
-    const std::vector<int32_t> ids(5, 3);
     device_->launches_until_lost = launch;
     for (int attempt = 0; attempt < 2; ++attempt) {
       try {

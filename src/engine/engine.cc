@@ -58,16 +58,14 @@ class LocalEngine : public Engine {
     summary_ = DescribeFormats(source->table());
     work_ = WorkEstimate(*source);
 
-    s_.weights = LoadWeights(*source, s_.memory(), s_.sizes.num_threads, progress);
-    const KvShape shape = KvShapeOf(*source, s_.sizes.kv_format);
-    const std::string rows = identity_ + options.kv_format;
-    s_.kv = std::make_unique<KvCache>(shape, s_.memory(), NumPages(shape, s_.sizes),
-                                      Checksum(rows.data(), rows.size()));
-    s_.ops().Prepare(OpsLimits(s_.config, shape, s_.sizes));
-    s_.forward =
-        std::make_unique<ForwardPass>(s_.config, s_.weights, s_.ops(),
-                                      StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens,
-                                                 shape.row, shape.index, s_.sizes.attention});
+    try {
+      Load(*source, progress);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kBudget || s_.ops().is_host()) throw;
+      // Somebody else took of the GPU's memory what the plan was found to fit in.
+      throw Error(ErrorCode::kBudget,
+                  fmt::format("{}; --device cpu computes without the GPU", error.what()));
+    }
   }
 
   std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options) override {
@@ -135,6 +133,20 @@ class LocalEngine : public Engine {
   SamplingDefaults sampling_defaults() const override { return sampling_; }
 
  private:
+  // Weights and pages, and what a step computes in. Errors: kBudget.
+  void Load(const ModelSource& source, const ProgressFn& progress) {
+    s_.weights = LoadWeights(source, s_.memory(), s_.sizes.num_threads, progress);
+    const KvShape shape = KvShapeOf(source, s_.sizes.kv_format);
+    const std::string rows = identity_ + s_.options.kv_format;
+    s_.kv = std::make_unique<KvCache>(shape, s_.memory(), NumPages(shape, s_.sizes),
+                                      Checksum(rows.data(), rows.size()));
+    s_.ops().Prepare(OpsLimits(s_.config, shape, s_.sizes));
+    s_.forward =
+        std::make_unique<ForwardPass>(s_.config, s_.weights, s_.ops(),
+                                      StepLimits{s_.sizes.step_tokens, s_.sizes.context_tokens,
+                                                 shape.row, shape.index, s_.sizes.attention});
+  }
+
   void ReadSamplingDefaults(const std::string& generation_config) {
     const auto json = nlohmann::json::parse(generation_config, nullptr, false);
     const auto read = [&](const char* key, float low, float high, float* value) {

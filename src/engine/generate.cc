@@ -159,6 +159,9 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
     const auto rest = std::span(request.prompt_ids).subspan(size_t(result.reused_tokens));
     const std::span<const float> logits = sequence.Append(rest, LogitsMode::kLast, request.cancel);
     result.prefill_seconds = watch.seconds();
+    if (request.cancel && request.cancel->load()) {
+      throw Error(ErrorCode::kCancelled, "cancelled before the first token");
+    }
     is_prefill = false;
     watch = Stopwatch();
     Answer answer(request, room, text, result);

@@ -182,6 +182,29 @@ TEST(Generate, CancelEndsWithWhatIsThere) {
   EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
 }
 
+// What the prompt's last step computed is not drawn from.
+TEST(Generate, CancelWithinThePromptsLastStepShowsNothing) {
+  for (const float penalty : {0.0f, 1.0f}) {
+    std::atomic<bool> cancel{false};
+    const FakeModel answer = ScriptedModel(Tokens().Encode("abc", AddedTokens::kParse), kPrompt,
+                                           kEnd, Tokens().vocab_size());
+    FakeSequence sequence(
+        [&](std::span<const int32_t> ids) {
+          cancel = true;
+          return answer(ids);
+        },
+        Tokens().vocab_size(), 1000);
+    GenerateRequest request = Request();
+    request.sampling.presence_penalty = penalty;
+    request.cancel = &cancel;
+    const GenerateResult result = Generate(sequence, Tokens(), request);
+    EXPECT_EQ(result.text, "");
+    EXPECT_TRUE(result.ids.empty());
+    EXPECT_EQ(result.finish_reason, FinishReason::kCancelled);
+    EXPECT_EQ(sequence.num_tokens(), kPrompt);
+  }
+}
+
 TEST(Generate, ReusesTheCommonPrefix) {
   FakeSequence sequence = Answering("xy");
   Generate(sequence, Tokens(), Request());

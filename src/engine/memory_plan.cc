@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu_topology.h"
+#include "engine/open_device.h"
 #include "model/rope_table.h"
 #include "model/workspace.h"
 #include "ops/cpu_ops.h"
@@ -140,9 +141,10 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
 }
 
 MemoryPlan PredictMemory(const EngineOptions& options) {
+  const DeviceChoice choice = ParseDevice(options);
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
   const EngineSizes sizes = ResolveSizes(options, source->config());
-  if (options.device.starts_with("cuda")) {
+  if (!choice.may_be_cpu) {
     const CudaLibraryFound found = LoadCudaLibrary(options.cuda_library);
     if (!found.library) throw Error(ErrorCode::kDevice, found.why_not);
     return PlanMemory(*source, sizes, DeviceKind::kGpu, found.library->prepared_bytes);

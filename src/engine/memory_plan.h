@@ -49,8 +49,8 @@ enum class DeviceKind { kCpu, kGpu };
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind,
                       const PreparedBytesFn& prepared_bytes);
 
-// Opens the model's headers only. Of a GPU where options.device is one, else of the CPU. Errors: as
-// ModelSource::Open and ResolveSizes.
+// Opens the model's headers only. Of a GPU where options.device insists on one, else of the CPU.
+// Errors: as ParseDevice, ModelSource::Open and ResolveSizes.
 MemoryPlan PredictMemory(const EngineOptions& options);
 
 // Errors: kBudget with the plan's parts and what would fit, if the plan asks for more than the

@@ -79,6 +79,22 @@ TEST(PredictMemory, OfAGpuDoesNotDependOnThreads) {
   EXPECT_EQ(PredictMemory(options).workspace, gpu.workspace);
 }
 
+TEST(PredictMemory, RefusesADeviceOfNoSuchName) {
+  EngineOptions options = BuiltIn();
+  options.cuda_library = HILLSTAR_CUDA_LIBRARY;
+  for (const char* name : {"", "nope", "cuda:", "cuda:x", "cuda:-1", "cuda0"}) {
+    options.device = name;
+    try {
+      PredictMemory(options);
+      ADD_FAILURE() << name << " was not refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUsage);
+      EXPECT_EQ(std::string(error.what()),
+                "--device '" + options.device + "' is none of auto, cpu, cuda and cuda:N (cuda:0)");
+    }
+  }
+}
+
 TEST(CheckFits, NamesWhatAskedForThePages) {
   MemoryPlan plan;
   plan.dense_weights = 3'000'000'000;

@@ -29,6 +29,8 @@ class GpuSearch {
         found_(LoadCudaLibrary(options.cuda_library)) {}
 
   bool has_library() const { return found_.is_there; }
+  // There is one, and it is not what this program can use: something is broken.
+  bool library_refuses() const { return found_.is_there && !found_.library; }
 
   // Errors: kDevice, kBudget; what `open` throws.
   OpenedDevice Open() {
@@ -133,7 +135,12 @@ OpenedDevice OpenDevice(const DeviceChoice& choice, const EngineOptions& options
       return search.Open();
     } catch (const Error& error) {
       if (!choice.may_be_cpu) throw;
-      if (search.has_library()) LogInfo(fmt::format("the CPU computes: {}", error.what()));
+      const std::string sentence = fmt::format("the CPU computes: {}", error.what());
+      if (search.library_refuses()) {
+        LogWarn(sentence);
+      } else if (search.has_library()) {
+        LogInfo(sentence);
+      }
     }
   }
   return OpenCpu(choice, options, source, sizes);

@@ -25,7 +25,8 @@ struct OpenedDevice {
   MemoryPlan plan;
 };
 // A device that can compute and whose free memory holds the plan. Where the CPU serves because a
-// GPU that may be there does not, the log says why.
+// GPU that may be there does not, the log says why: as a warning where a CUDA library is there that
+// cannot be used.
 // Errors: kDevice if the GPU asked for cannot compute, with what is missing; kBudget.
 OpenedDevice OpenDevice(const DeviceChoice& choice, const EngineOptions& options,
                         const ModelSource& source, const EngineSizes& sizes);

@@ -126,5 +126,26 @@ TEST(OpenDevice, AutoFallsBackToTheCpu) {
       << no_device;
 }
 
+// At the log's level by default: a library that is broken is told of, a GPU that is not there is
+// not.
+TEST(OpenDevice, AutoWarnsOfALibraryThatCannotBeUsed) {
+  const auto told = [](const std::string& library) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Engine::Open(OptionsFor("auto", library))->device().id, "cpu");
+    return testing::internal::GetCapturedStderr();
+  };
+  SetLogLevel("warn");
+  const std::string no_library = std::string(HILLSTAR_SOURCE_DIR) + "/CMakeLists.txt";
+  for (const auto& [library, why_not] :
+       {std::pair{Fake("wrong_abi"), std::string(" has version 99")},
+        {Fake("no_entry"), std::string(" is no CUDA library of Hillstar")},
+        {no_library, std::string(" cannot be loaded: ")}}) {
+    const std::string text = told(library);
+    EXPECT_NE(text.find("the CPU computes: " + library + why_not), std::string::npos) << text;
+  }
+  EXPECT_EQ(told("/nowhere/lib.so"), "");
+  EXPECT_EQ(told(Fake("no_device")), "");
+}
+
 }  // namespace
 }  // namespace hillstar

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "formats/json_scan.h"
 #include "hillstar/error.h"
+#include "ops/sample/sample.h"
 
 namespace hillstar {
 namespace {
@@ -19,7 +21,6 @@ constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 
 // Limits far above any model of the family, low enough for every product of two or three of them
 // to stay inside int64 and for a hostile file not to ask for absurd allocations.
-constexpr int64_t kMaxVocab = int64_t{1} << 24;
 constexpr int64_t kMaxHidden = 65536;
 constexpr int64_t kMaxIntermediate = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = 1024;
@@ -184,7 +185,11 @@ int64_t ReadDenseLayers(const Fields& fields, int64_t num_layers) {
 }
 
 void ReadSizes(const Fields& fields, ModelConfig& config) {
-  config.vocab_size = fields.Integer("vocab_size", 1, kMaxVocab);
+  config.vocab_size = fields.Integer("vocab_size", 1, std::numeric_limits<int32_t>::max());
+  if (config.vocab_size > kMaxDrawnLogits) {
+    Unserved(fmt::format("{} has vocab_size {}; at most {} is served.", fields.where(),
+                         config.vocab_size, kMaxDrawnLogits));
+  }
   config.hidden_size = fields.Integer("hidden_size", 1, kMaxHidden);
   config.num_layers = fields.Integer("num_hidden_layers", 1, kMaxLayers);
   config.num_dense_layers = ReadDenseLayers(fields, config.num_layers);

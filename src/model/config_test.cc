@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/safetensors_test_files.h"
+#include "ops/sample/sample.h"
 
 namespace hillstar {
 namespace {
@@ -131,7 +132,7 @@ TEST(ModelConfig, EveryRequiredFieldIsNamedWhenMissingNullOrOfAnotherKind) {
 }
 
 TEST(ModelConfig, IntegersOutOfRangeAreNamed) {
-  const std::vector<std::pair<const char*, int64_t>> limits = {{"vocab_size", 1 << 24},
+  const std::vector<std::pair<const char*, int64_t>> limits = {{"vocab_size", INT32_MAX},
                                                                {"hidden_size", 65536},
                                                                {"num_hidden_layers", 1024},
                                                                {"intermediate_size", 1 << 20},
@@ -152,6 +153,12 @@ TEST(ModelConfig, IntegersOutOfRangeAreNamed) {
                               Json(UINT64_MAX), Json(8.0), Json(8.5), Json(1e300)}) {
       ExpectRefused(ErrorCode::kBadFile, With(key, value), {"config.json", key});
     }
+  }
+  // As many tokens as a draw takes.
+  EXPECT_EQ(Parse(With("vocab_size", kMaxDrawnLogits)).vocab_size, kMaxDrawnLogits);
+  for (const int64_t high : {kMaxDrawnLogits + 1, int64_t{1} << 24, int64_t{INT32_MAX}}) {
+    ExpectRefused(ErrorCode::kUnsupported, With("vocab_size", high),
+                  {"config.json", "vocab_size " + std::to_string(high), "at most 1048576"});
   }
   ExpectRefused(ErrorCode::kBadFile, With("index_n_heads", 1025), {"index_n_heads"});
   ExpectRefused(ErrorCode::kBadFile, With("num_hidden_layers", 100000), {"num_hidden_layers"});

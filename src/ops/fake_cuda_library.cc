@@ -1,6 +1,6 @@
 // For tests only: libraries in the place of libhillstar_cuda.so. FAKE_WRONG_ABI is from another
-// build, FAKE_NO_DEVICE finds no GPU, and FAKE_DEVICES has five, of which one computes: on the CPU,
-// with what the program that loads it has of the backend.
+// build, FAKE_NO_ENTRY is some other library, FAKE_NO_DEVICE finds no GPU, and FAKE_DEVICES has
+// five, of which one computes: on the CPU, with what the program that loads it has of the backend.
 #include "ops/cuda_library.h"
 
 #ifdef FAKE_DEVICES
@@ -79,6 +79,9 @@ constexpr int kAbi = 99;
 constexpr int kAbi = hillstar::kCudaAbi;
 #endif
 
+#ifdef FAKE_NO_ENTRY
+#define hillstar_cuda_entry some_other_entry  // NOLINT
+#endif
 extern "C" int hillstar_cuda_entry(int abi, void* library) {
   if (abi != kAbi) return kAbi;
   *static_cast<hillstar::CudaLibrary*>(library) = {kAbi, hillstar::List, hillstar::PreparedBytes,

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 namespace hillstar {
 namespace {
 
@@ -32,6 +35,42 @@ TEST(LoadCudaLibrary, WhatIsNoLibrary) {
   EXPECT_FALSE(found.library);
   EXPECT_TRUE(found.is_there);
   EXPECT_TRUE(found.why_not.starts_with(source + " cannot be loaded: ")) << found.why_not;
+}
+
+// Mapping one that is cut short would end this process at the first touch of what is missing.
+TEST(LoadCudaLibrary, OneThatWasCutShort) {
+  namespace fs = std::filesystem;
+  std::string folder = (fs::temp_directory_path() / "hillstar-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string cut = folder + "/libhillstar_cuda.so";
+  fs::copy_file(Fake("no_device"), cut);
+  const auto whole = fs::file_size(cut);
+  for (const auto& [size, says_so] : {std::pair{whole - 1, true},
+                                      {whole / 2, true},
+                                      {uintmax_t{4096}, true},
+                                      {uintmax_t{65}, true},
+                                      {uintmax_t{64}, true},
+                                      {uintmax_t{63}, false},
+                                      {uintmax_t{0}, false}}) {
+    fs::resize_file(cut, size);
+    const CudaLibraryFound found = LoadCudaLibrary(cut);
+    EXPECT_FALSE(found.library);
+    EXPECT_TRUE(found.is_there);
+    EXPECT_TRUE(found.why_not.starts_with(cut + " cannot be loaded: ")) << found.why_not;
+    const std::string not_whole = "the file is not whole: it has " + std::to_string(size) +
+                                  " bytes, and its headers tell of ";
+    EXPECT_EQ(found.why_not.find(not_whole) != std::string::npos, says_so) << found.why_not;
+    fs::remove(cut);
+    fs::copy_file(Fake("no_device"), cut);
+  }
+  EXPECT_TRUE(LoadCudaLibrary(cut).library) << "the whole file";
+  fs::remove(cut);  // which is mapped
+  fs::copy_file(Fake("no_device"), cut);
+  fs::resize_file(cut, whole / 4);
+  fs::resize_file(cut, whole);
+  EXPECT_EQ(LoadCudaLibrary(cut).why_not,
+            cut + " cannot be loaded: the file is not whole: its end is zeros");
+  fs::remove_all(folder);
 }
 
 TEST(LoadCudaLibrary, AnotherBuildsLibrary) {

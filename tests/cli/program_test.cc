@@ -9,6 +9,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <tuple>
 
 namespace {
 
@@ -269,6 +270,8 @@ TEST_F(Program, InspectDescribesAndVerifies) {
   EXPECT_EQ(Json::parse(Run("inspect --json").out)["layers"], 6) << "the built-in model";
   EXPECT_EQ(Json::parse(Run("inspect --json --kv-format fp8").out)["memory"]["kv_format"], "fp8");
   EXPECT_GT(json["memory"]["total"].get<uint64_t>(), json["dense_bytes"].get<uint64_t>());
+  ExpectUsageError("inspect --device cuda:x " + model_,
+                   "--device 'cuda:x' is none of auto, cpu, cuda and cuda:N (cuda:0)");
 
   const fs::path damaged = folder_ / "damaged";
   fs::copy(model_, damaged, fs::copy_options::recursive);
@@ -281,6 +284,33 @@ TEST_F(Program, InspectDescribesAndVerifies) {
   const Outcome bad = Run("inspect --verify " + damaged.string());
   EXPECT_EQ(bad.exit_code, 1);
   EXPECT_NE(bad.err.find("hillstar: "), std::string::npos);
+}
+
+// What is to fit on a GPU leaves out the program, which lies on the host.
+TEST_F(Program, InspectTellsOfAGpusMemory) {
+  // For the system's loader, where there is none beside the program.
+  const fs::path libraries = folder_ / "libraries";
+  fs::create_directory(libraries);
+  fs::create_symlink(FAKE_CUDA_FOLDER "/libfake_cuda_no_device.so",
+                     libraries / "libhillstar_cuda.so");
+  setenv("LD_LIBRARY_PATH", libraries.c_str(), 1);
+  const Outcome told = Run("inspect --device cuda " + model_);
+  const Outcome json = Run("inspect --json --device cuda " + model_);
+  unsetenv("LD_LIBRARY_PATH");
+  ASSERT_EQ(told.exit_code, 0) << told.err;
+  ASSERT_EQ(json.exit_code, 0) << json.err;
+  for (const auto& [memory, has_program] :
+       {std::pair{Json::parse(json.out)["memory"], 0u},
+        {Json::parse(Run("inspect --json " + model_).out)["memory"], 1u}}) {
+    uint64_t parts = has_program * memory["program"].get<uint64_t>();
+    for (const char* part : {"dense_weights", "experts", "latent_kv", "index_keys", "workspace"}) {
+      parts += memory[part].get<uint64_t>();
+    }
+    EXPECT_GT(memory["program"].get<uint64_t>(), 0u);
+    EXPECT_EQ(memory["total"].get<uint64_t>(), parts) << memory["device"];
+  }
+  EXPECT_NE(told.out.find("memory to run it on cuda"), std::string::npos) << told.out;
+  EXPECT_NE(told.out.find("; beside it on the host: program "), std::string::npos) << told.out;
 }
 
 TEST_F(Program, BenchMeasures) {
@@ -323,6 +353,21 @@ TEST_F(Program, BenchMeasuresScenarios) {
   ExpectUsageError("bench --batch 64 --kv-memory 40 --decode-tokens 16",
                    "40.0 MB hold 5120 tokens, less than the 12288 of all sequences at once "
                    "(--kv-memory 96 or more)");
+}
+
+// A step that holds little beside the answers: the prompt takes as many steps as it is reckoned
+// with.
+TEST_F(Program, BenchMeasuresMixedPromptsInSmallChunks) {
+  for (const auto& [batch, chunk, tokens_per_step, num_measurements] :
+       {std::tuple{1, 1, 1, 1u}, {3, 1, 1, 1u}, {3, 5, 2, 1u}, {3, 40, 16, 2u}}) {
+    const Outcome outcome =
+        Run("bench --json --device cpu --repeat 1 --decode-tokens 1 --mixed-prompt 200 --batch " +
+            std::to_string(batch) + " --prefill-chunk " + std::to_string(chunk) + " -m " + model_);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const Json mixed = Json::parse(outcome.out)["mixed"];
+    ASSERT_EQ(mixed.size(), num_measurements);
+    EXPECT_EQ(mixed[0]["prompt_tokens_per_step"], tokens_per_step);
+  }
 }
 
 // A conversation in a session goes on; what is no session is refused and left alone.
