@@ -20,7 +20,9 @@ constexpr int kUnitKeys = 32;  // of a warp at once
 constexpr int kUnitsPerWarp = 4;
 constexpr int kKeysPerBlock = kScoreWarps * kUnitsPerWarp * kUnitKeys;  // of neighbours
 constexpr int kMostUnitsPerWarp = 28;
+constexpr int ScoreBlocks(int planes) { return planes == 2 ? 2 : 4; }  // of a multiprocessor
 constexpr int kStepDims = 64;  // that a warp holds of its keys
+constexpr int kShortDims = 128;
 
 struct ScoreArguments {
   SelectTask task;
@@ -118,7 +120,7 @@ __device__ __forceinline__ int PlaceInQuad(int p, int g, int t) {
 // shared memory hold those that are on their way; pages' addresses are loaded ahead, a lane each.
 template <int kPlanes>
 struct UnitRing {
-  static constexpr int kStages = kPlanes == 2 ? 2 : 3;
+  static constexpr int kStages = 2;
 
   PageTable pages;
   uint8_t* stages;  // of the warp
@@ -139,31 +141,37 @@ struct UnitRing {
     const auto address = reinterpret_cast<unsigned long long>(ahead);
     const auto* from = reinterpret_cast<const uint8_t*>(__shfl_sync(kAllLanes, address, i));
     if (key < num_keys) {
-      uint8_t* to = stage(layout, i);
-      const int pieces = int(layout.panel_bytes()) / 16;
-      for (int p = int(threadIdx.x) % kWarpLanes; p < 2 * pieces; p += kWarpLanes) {
-        const int first = p < pieces ? 0 : pieces, in_panel = p - first;
-        CopyAsync16(to + 16 * (first + (in_panel ^ SwapOf<kPlanes>(in_panel / 8))), from + 16 * p);
+      const int lane = int(threadIdx.x) % kWarpLanes, bytes = int(layout.panel_bytes());
+      uint8_t* to = stage(layout, i) + 16 * (lane ^ SwapOf<kPlanes>(lane / 8));
+      from += 16 * lane;
+      for (int panel = 0; panel < 2; ++panel, from += bytes, to += bytes) {
+#pragma unroll 1
+        for (int at = 0; at < bytes - 16 * lane; at += 16 * kWarpLanes) {
+          CopyAsync16(to + at, from + at);
+        }
       }
     }
     CommitCopies();
   }
 };
 
-// Integers of 32 keys and 8 * kColumns columns: [column / 8][product][4].
-template <int kColumns>
+// Integers of 32 keys and 8 * kColumns columns: [column / 8][product][4]. kShort: of up to
+// kShortDims dimensions, whose sums are below 2^22. They begin at the bits of floats whose last
+// places are worth 256 and 1, and so end as these floats plus the sums, exactly.
+template <int kColumns, int kPlanes, bool kShort>
 struct KeyDots {
+  static constexpr float kHighBegin = 0x1.8p31f, kCrossBegin = 0x1.8p23f;
   int high[kColumns][2][4];
-  int cross[kColumns][2][4];  // in the end PlaneProduct
+  int cross[kColumns][2][4];
 
   __device__ __forceinline__ void Clear() {
 #pragma unroll
     for (int i = 0; i < 8 * kColumns; ++i) {
-      high[i / 8][i / 4 % 2][i % 4] = cross[i / 8][i / 4 % 2][i % 4] = 0;
+      high[i / 8][i / 4 % 2][i % 4] = kShort ? __float_as_int(kHighBegin) : 0;
+      cross[i / 8][i / 4 % 2][i % 4] = kShort ? __float_as_int(kCrossBegin) : 0;
     }
   }
   // `query`: the lane's row of LoadMatrices, at the keys' dimensions; low planes are low_at behind.
-  template <int kPlanes>
   __device__ __forceinline__ void Add(const KeyPlane (&keys)[kPlanes], const uint8_t* query,
                                       int low_at, int pitch) {
 #pragma unroll
@@ -183,19 +191,21 @@ struct KeyDots {
       }
     }
   }
-  __device__ __forceinline__ void Join() {
-#pragma unroll
-    for (int i = 0; i < 8 * kColumns; ++i) {
-      int& sum = cross[i / 8][i / 4 % 2][i % 4];
-      sum = int(uint32_t(high[i / 8][i / 4 % 2][i % 4]) * 256u + uint32_t(sum));
+  // float(PlaneProduct) of key 4 (g % 4) + k and the first or second head of a lane in columns i.
+  __device__ __forceinline__ float Product(int i, int k, int second) const {
+    const int h = high[i][k / 2][k % 2 * 2 + second], c = cross[i][k / 2][k % 2 * 2 + second];
+    if constexpr (!kShort) {
+      return float(int(uint32_t(h) * 256u + uint32_t(c)));
+    } else {
+      const float product = __fsub_rn(__int_as_float(h), kHighBegin);
+      if constexpr (kPlanes == 1) return product;
+      return __fadd_rn(product, __fsub_rn(__int_as_float(c), kCrossBegin));
     }
   }
-  // max(value, 0) of key 4 (g % 4) + k and the first or second head of a lane in columns i.
+  // max(value, 0) of them.
   __device__ __forceinline__ float Value(int i, int k, int second, float by_head,
                                          const float (&key_scale)[4]) const {
-    const float v =
-        __fmul_rn(float(cross[i][k / 2][k % 2 * 2 + second]), __fmul_rn(by_head, key_scale[k]));
-    return v > 0.0f ? v : 0.0f;
+    return fmaxf(__fmul_rn(Product(i, k, second), __fmul_rn(by_head, key_scale[k])), 0.0f);
   }
 };
 
@@ -221,7 +231,7 @@ __device__ __forceinline__ void ScoreUnit(const ScoreArguments& a, const uint8_t
   const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
   for (int k = 0; k < 4; ++k) score[k] = 0.0f;
   for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
-    KeyDots<kColumns> dots;
+    KeyDots<kColumns, kPlanes, kFetched> dots;
     dots.Clear();
     for (int d = 0; d < a.padded_dim; d += kStepDims) {
       KeyPlane keys[kPlanes];
@@ -231,7 +241,6 @@ __device__ __forceinline__ void ScoreUnit(const ScoreArguments& a, const uint8_t
       }
       dots.Add(keys, query + group * pitch + d, a.padded_heads * pitch, pitch);
     }
-    dots.Join();
     const float2* scale = reinterpret_cast<const float2*>(scales + group + 2 * kColumns * t);
     const float2* weight = reinterpret_cast<const float2*>(weights + group + 2 * kColumns * t);
     float v[kColumns][2][4];  // of the lane's heads and keys
@@ -265,7 +274,7 @@ __device__ __forceinline__ void ScoreUnit(const ScoreArguments& a, const uint8_t
 // Blocks (i, token): the units of a row are dealt to its warps. kFetched: through a UnitRing behind
 // the queries, as long as there is room.
 template <int kColumns, int kPlanes, bool kFetched>
-__global__ void __launch_bounds__(kScoreThreads, kPlanes == 2 ? 2 : 3)
+__global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
     IndexScoresKernel(const __grid_constant__ ScoreArguments a) {
   using Ring = UnitRing<kPlanes>;
   constexpr int kAhead = Ring::kStages - 1;
@@ -355,11 +364,11 @@ __device__ __forceinline__ TokenHead TokenHeadOfRow(int r) {
 
 // A block per (512 keys, four tokens that see the same). In turn p lane t of a quad adds the p-th
 // part of a group's heads to the score of token t - p (modulo 4), then hands it to lane t + 1: all
-// lanes are busy, and each sum goes over ascending heads. REQUIRES dim <= 128.
+// lanes are busy, and each sum goes over ascending heads. REQUIRES dim <= kShortDims.
 template <int kColumns, int kPlanes>
 __global__ void __launch_bounds__(kScoreThreads, 2)
     IndexScoresTogetherKernel(const __grid_constant__ ScoreArguments a) {
-  constexpr int kSteps = 2, kPart = 2 * kColumns;  // heads of a turn
+  constexpr int kSteps = kShortDims / kStepDims, kPart = 2 * kColumns;  // heads of a turn
   const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
   const int g = lane / 4, t = lane % 4;
   const int64_t first_token = a.first_token + blockIdx.y * kTogether;
@@ -423,7 +432,7 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
     float score[4] = {};  // of the four keys with the token whose turn it is
 #pragma unroll 1
     for (int part = 0; part < kTogether * a.padded_heads / (8 * kColumns); ++part) {
-      KeyDots<kColumns> dots;
+      KeyDots<kColumns, kPlanes, true> dots;
       dots.Clear();
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -431,7 +440,6 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
         dots.Add(keys[step], query + part * 8 * kColumns * pitch + step * kStepDims,
                  num_rows * pitch, pitch);
       }
-      dots.Join();
       const int token = (t - part) & (kTogether - 1), at = token * a.padded_heads + part * kPart;
       const float2* scale = reinterpret_cast<const float2*>(scales + at);
       const float2* weight = reinterpret_cast<const float2*>(weights + at);
@@ -463,7 +471,7 @@ template <int kColumns, int kPlanes>
 void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   a.padded_heads = int(RoundUp(a.task.num_heads, 8 * kColumns));
   const int together_bytes = ScoreSharedBytes(a.padded_dim, kTogether * a.padded_heads, kPlanes);
-  a.together = !a.bins && a.num_tokens >= kManyTokens && a.padded_dim <= 2 * kStepDims &&
+  a.together = !a.bins && a.num_tokens >= kManyTokens && a.padded_dim <= kShortDims &&
                together_bytes <= context.shared_bytes;
   if (a.together) {
     const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
@@ -476,11 +484,11 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   const int ring_bytes =
       kScoreWarps * UnitRing<kPlanes>::kStages * 2 * int(a.task.layout.panel_bytes());
   constexpr int kCountBytes = (kBins + 1) * int(sizeof(int));
-  const bool is_fetched = a.padded_dim <= 2 * kStepDims &&
-                          query_bytes + ring_bytes + kCountBytes <= context.shared_bytes;
+  const bool is_fetched =
+      a.padded_dim <= kShortDims && query_bytes + ring_bytes + kCountBytes <= context.shared_bytes;
   // As many blocks as there is room for at once, if that leaves a warp few units; else more.
   const int64_t units = CeilDiv(a.task.max_positions, kUnitKeys);
-  const int64_t room = CeilDiv(context.num_multiprocessors * (kPlanes == 2 ? 2 : 3), a.num_tokens);
+  const int64_t room = CeilDiv(context.num_multiprocessors * ScoreBlocks(kPlanes), a.num_tokens);
   const int64_t blocks = std::max(std::min(CeilDiv(units, kScoreWarps), room),
                                   CeilDiv(units, kScoreWarps * kMostUnitsPerWarp));
   Launch("index scores",
