@@ -93,6 +93,7 @@ class RowEvaluator {
     request.end_ids = ends;
     std::string got;
     request.on_token = [&](int32_t id) {
+      if (id >= tokenizer.vocab_size()) return false;  // padding: no text at all
       got += tokenizer.TokenBytes(id);
       return want.starts_with(got);  // nothing that follows can make it equal again
     };

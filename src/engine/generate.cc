@@ -116,6 +116,7 @@ const char* FinishReasonName(FinishReason reason) {
 }
 
 bool IsShownToken(const Tokenizer& tokenizer, int32_t id) {
+  if (id >= tokenizer.vocab_size()) return false;  // what a padded vocabulary has more
   if (!tokenizer.IsSpecial(id)) return true;
   return std::ranges::count(kShownTags, tokenizer.TokenBytes(id)) > 0;
 }

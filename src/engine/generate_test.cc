@@ -53,6 +53,17 @@ TEST(Generate, RoleMarkersAreNeverShownAndTagsAre) {
   EXPECT_EQ(streamed, result.text);
 }
 
+// Vocabularies of published models are padded: such an id has no text, and the answer goes on.
+TEST(Generate, IdsThatTheTokenizerLacksHaveNoText) {
+  const auto vocab = int32_t(Tokens().vocab_size());
+  std::vector<int32_t> ids = Tokens().Encode("ab", AddedTokens::kParse);
+  ids.insert(ids.begin() + 1, {vocab, vocab + 7});
+  FakeSequence sequence(ScriptedModel(ids, kPrompt, kEnd, vocab + 8), vocab + 8, 1000);
+  const GenerateResult result = Generate(sequence, Tokens(), Request());
+  EXPECT_EQ(result.text, "ab");
+  EXPECT_EQ(result.ids, ids);
+}
+
 TEST(Generate, ChatEndsAtEveryRoleMarker) {
   const std::vector<int32_t> ends = ChatEndIds(std::vector<int32_t>{kEnd}, Tokens());
   EXPECT_EQ(ends, (std::vector<int32_t>{256, 260, 257, 259, 258}));
