@@ -97,6 +97,24 @@ TEST(Run, CtrlCKeepsWhatCameAndSaysSo) {
   EXPECT_EQ(notes.str(), "hillstar: stopped by Ctrl-C after 4 tokens; the answer is unfinished\n");
 }
 
+TEST(Run, CtrlCThatIsIgnoredStaysIgnored) {
+  FakeEngine known({});
+  const auto script = known.tokenizer().Encode("Good day.", AddedTokens::kParse);
+  const FakeModel answer = ScriptedModel(script, 6, 257, known.tokenizer().vocab_size());
+  FakeEngine engine([&](std::span<const int32_t> ids) {
+    if (ids.size() == 9) std::raise(SIGINT);
+    return answer(ids);
+  });
+  Options options;
+  options.arguments = {"hi"};
+  std::istringstream in;
+  std::ostringstream out, notes;
+  const auto previous = std::signal(SIGINT, SIG_IGN);
+  EXPECT_EQ(RunOnce({engine, options, true, false, in, out, notes}), 0);
+  std::signal(SIGINT, previous);
+  EXPECT_EQ(out.str(), "Good day.\n");
+}
+
 // The error that follows begins on a line of its own.
 TEST(Run, AnAnswerThatBreaksOffEndsItsLine) {
   const FakeEngine known({});

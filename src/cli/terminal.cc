@@ -34,6 +34,7 @@ InterruptGuard::InterruptGuard() {
   action.sa_handler = OnInterrupt;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &g_previous);
+  if (g_previous.sa_handler == SIG_IGN) sigaction(SIGINT, &g_previous, nullptr);
 }
 
 InterruptGuard::~InterruptGuard() {

@@ -21,7 +21,8 @@ inline constexpr const char* kPlain = "\x1b[0m";
 inline constexpr int kInterruptedExitCode = 130;
 
 // While one lives, Ctrl-C sets its flag instead of ending the program; a second Ctrl-C before the
-// flag is cleared ends it. At most one at a time.
+// flag is cleared ends it. At most one at a time. A program that was started to ignore Ctrl-C, as
+// shells start jobs in the background, goes on ignoring it.
 class InterruptGuard {
  public:
   InterruptGuard();
