@@ -8,20 +8,32 @@
 # --build: a build with nvcc; without it one is made in build-gpu. --demo: the demo model's reference
 # outputs (oracle.json), and its checkpoint if it is there, for the tests of that build. --models: where
 # the synthetic models lie, or are made (22 and 43 GB): 5 and 9 layers of GLM-5.2's geometry, weights in
-# w4.
+# w4. Ends with 1 where something failed or was not there.
+
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 build= demo= models=/dev/shm only=
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2; }
 while [ $# -gt 0 ]; do
+  [ $# -gt 1 ] || usage
   case "$1" in
-    --build) build=$2; shift 2 ;;
-    --demo) demo=$(realpath "$2"); shift 2 ;;
-    --models) models=$2; shift 2 ;;
-    --only) only=$2; shift 2 ;;
-    *) sed -n '2,12p' "$0"; exit 2 ;;
+    --build) build=$2 ;;
+    --demo) demo=$(realpath "$2") ;;
+    --models) models=$2 ;;
+    --only) only=$2 ;;
+    *) usage ;;
   esac
+  shift 2
 done
+case "$only" in
+  ""|check|measure|kernels|sanitize) ;;
+  *) echo "$0: --only is check, measure, kernels or sanitize, not $only" >&2; exit 2 ;;
+esac
+if ! nvidia-smi -L 2> /dev/null | grep -q '^GPU'; then
+  echo "$0: there is no GPU to compute on: nvidia-smi lists none" >&2
+  exit 1
+fi
 if [ -z "$build" ]; then
   build=build-gpu
   cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release || exit 1
@@ -40,6 +52,10 @@ wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 note() { printf '%s\n' "$*" | tee -a "$table"; }
 
 kernel_tests() { ls "$build"/src/device/cuda/*_test_gpu "$build"/src/ops/*_cuda_test_gpu; }
+if [ ! -x "$build/hillstar" ] || ! kernel_tests > /dev/null 2>&1; then
+  echo "$0: $build has no program with tests for a GPU: a build with nvcc has them" >&2
+  exit 1
+fi
 
 check() {
   local test
@@ -104,16 +120,16 @@ synth() {
 }
 
 kernels() {
-  "$build/bench/linear_speed" | tee -a "$table"
-  "$build/bench/attend_speed" | tee -a "$table"
-  "$build/bench/draw_speed" | tee -a "$table"
-  "$build/bench/select_speed" | tee -a "$table"
+  local speed
+  for speed in linear attend draw select; do
+    "$build/bench/${speed}_speed" | tee -a "$table" || failed=1
+  done
 }
 
 # bench MODEL ARGUMENTS...
 bench() {
   note "bench ${*:2}"
-  "$hillstar" bench -m "$1" --device cuda --repeat 3 "${@:2}" 2>&1 | tee -a "$table"
+  "$hillstar" bench -m "$1" --device cuda --repeat 3 "${@:2}" 2>&1 | tee -a "$table" || failed=1
 }
 
 measure() {
