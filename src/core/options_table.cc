@@ -205,7 +205,7 @@ constexpr OptionSpec kOptions[] = {
      Bits({Command::kBench}), "0: not measured",
      "Measures how long the running answers of the largest --batch wait for their tokens before "
      "and while a prompt of N tokens is computed beside them: with 16, 64 (the default of the "
-     "scheduler) and 512 of its tokens in a step."},
+     "scheduler) and 512 of its tokens in a step, or as many as the answers leave room for."},
     {"shared-prefix", 0, &Options::shared_prefix, "N", "tokens", 0, kMaxContext, "",
      Bits({Command::kBench}), "0: not measured",
      "Measures the time to the first token of a prompt that begins with N tokens of another one, "
