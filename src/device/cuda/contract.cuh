@@ -89,6 +89,23 @@ __device__ __forceinline__ float LargestOfWarp(float magnitude) {
 }
 __device__ __forceinline__ int WarpSum(int x) { return __reduce_add_sync(kAllLanes, x); }
 
+// Of this lane and those before it.
+template <typename T>
+__device__ __forceinline__ T SumUpToLane(T x) {
+  const int lane = int(threadIdx.x) % kWarpLanes;
+  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
+    const T other = __shfl_up_sync(kAllLanes, x, unsigned(delta));
+    if (lane >= delta) x += other;
+  }
+  return x;
+}
+
+// Larger floats have larger bits. x is not NaN; -0 is below +0.
+__device__ __forceinline__ uint32_t OrderedBits(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
+
 // FoldPartials of numerics/elementary.h by one warp, for all its lanes; partial j is at
 // partials[j].
 __device__ __forceinline__ float FoldByWarp(const float* partials) {

@@ -68,11 +68,7 @@ struct SplitList {
       int64_t splits = (own.num + kSplit - 1) / kSplit;
       if (splits > capacity) splits = capacity + 1;  // so that sums stay within int32
       const bool is_live = exists && t < live;
-      int end = is_live ? int(splits) : 0;
-      for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-        const int other = __shfl_up_sync(kAllLanes, end, delta);
-        if (lane >= delta) end += other;
-      }
+      const int end = SumUpToLane(is_live ? int(splits) : 0);
       ends[r] = before + end;
       before = __shfl_sync(kAllLanes, ends[r], kWarpLanes - 1);
       num_tokens += __popc(__ballot_sync(kAllLanes, is_live && ends[r] <= capacity));

@@ -9,12 +9,6 @@ namespace hillstar::cuda {
 inline constexpr int kBins = 2048;
 inline constexpr int kNotFiniteBin = kBins;
 
-// Larger floats have larger bits.
-__device__ __forceinline__ uint32_t OrderedBits(float x) {
-  const uint32_t bits = __float_as_uint(x);
-  return bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
-}
-
 // Adds this thread's bin, if it has one, to the counts. All lanes of a warp together. Long plateaus
 // of one value are counted by a warp at once.
 __device__ __forceinline__ void CountBin(int* counts, bool counted, int bin) {

@@ -26,11 +26,7 @@ struct SelectShared {
 // used again behind the next.
 __device__ __forceinline__ int SumBefore(int value, int* warp_sums, int* total) {
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  int sum = value;
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, sum, delta);
-    if (lane >= delta) sum += other;
-  }
+  const int sum = SumUpToLane(value);
   if (lane == kWarpLanes - 1) warp_sums[warp] = sum;
   __syncthreads();
   static_assert(kSelectWarps == kWarpLanes);

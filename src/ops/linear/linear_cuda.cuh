@@ -144,11 +144,7 @@ __device__ __forceinline__ int ListEntries(const ExpertWork& work, int most, int
     const int count = e < work.num_experts ? work.begin[e + 1] - first : 0;
     const int mine = (count + most - 1) / most;
     const uint8_t* image = mine > 0 ? work.images[e] : nullptr;
-    int end = mine;  // of this lane's entries, in its warp's
-    for (int d = 1; d < kWarpLanes; d *= 2) {
-      const int before = __shfl_up_sync(kAllLanes, end, unsigned(d));
-      if (lane >= d) end += before;
-    }
+    const int end = SumUpToLane(mine);  // of this lane's entries, in its warp's
     __syncthreads();
     if (lane == kWarpLanes - 1) counts[warp] = end;
     __syncthreads();

@@ -108,8 +108,7 @@ struct ChoiceScratch {
 
 // Scores are not NaN; zeros of both signs are equal.
 __device__ __forceinline__ uint32_t KeyOf(float score) {
-  const uint32_t bits = __float_as_uint(__fadd_rn(score, 0.0f));
-  return bits >> 31 ? ~bits : bits | 0x80000000u;
+  return OrderedBits(__fadd_rn(score, 0.0f));
 }
 
 // The first of the experts that are left, by a warp, for all its lanes.

@@ -217,8 +217,7 @@ __device__ __forceinline__ uint64_t WeightOf(float x, float largest, double temp
 
 // Larger for the more likely of two tokens, whose logits it holds; no two have the same.
 __device__ __forceinline__ uint64_t KeyOf(float x, int id) {
-  const uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0f));  // -0 becomes +0
-  const uint32_t ordered = bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+  const uint32_t ordered = OrderedBits(__fadd_rn(x, 0.0f));  // -0 becomes +0
   return uint64_t(ordered) << 32 | uint32_t(~uint32_t(id));
 }
 __device__ __forceinline__ float LogitOf(uint64_t key) {
@@ -244,19 +243,11 @@ struct Sums {
 __device__ __forceinline__ Sums SumThreads(uint64_t value) {
   __shared__ uint64_t warps[kThreads / kWarpLanes];
   const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
-  uint64_t sum = value;
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const uint64_t other = __shfl_up_sync(kAllLanes, sum, delta);
-    if (lane >= delta) sum += other;
-  }
+  const uint64_t sum = SumUpToLane(value);
   __syncthreads();  // the last call's sums are read
   if (lane == kWarpLanes - 1) warps[warp] = sum;
   __syncthreads();
-  uint64_t other = warps[lane];
-  for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-    const uint64_t further = __shfl_up_sync(kAllLanes, other, delta);
-    if (lane >= delta) other += further;
-  }
+  const uint64_t other = SumUpToLane(warps[lane]);
   const uint64_t before = __shfl_sync(kAllLanes, other, warp > 0 ? warp - 1 : 0);
   const uint64_t all = __shfl_sync(kAllLanes, other, kWarpLanes - 1);
   return {(warp > 0 ? before : 0) + sum - value, all};
@@ -496,11 +487,8 @@ __device__ void DrawInPart(const DrawTask& task, int64_t row, const RowState& st
   uint64_t running = before;
   for (int at = first; at < end; at += kWarpLanes) {
     const int i = at + lane;
-    uint64_t sum = i < end ? KeptWeight(logits[i], i, state, params) : 0;
-    for (int delta = 1; delta < kWarpLanes; delta *= 2) {
-      const uint64_t other = __shfl_up_sync(kAllLanes, sum, delta);
-      if (lane >= delta) sum += other;
-    }
+    const uint64_t own_weight = i < end ? KeptWeight(logits[i], i, state, params) : 0;
+    const uint64_t sum = SumUpToLane(own_weight);
     const unsigned beyond = __ballot_sync(kAllLanes, running + sum > target);
     if (beyond != 0) {
       if (lane == 0) WriteToken(task, row, at + __ffs(int(beyond)) - 1);
