@@ -461,6 +461,19 @@ TEST_F(CudaBits, DecodingEndsWhereTheContextDoes) {
   }
 }
 
+// The tokens that are drawn behind `next` until goes_on, which sees all of them, says no.
+std::vector<int32_t> DecodeSome(Sequence& sequence, int32_t next,
+                                const std::function<bool(const std::vector<int32_t>& ids)>& goes_on,
+                                const std::atomic<bool>* cancel = nullptr) {
+  std::vector<int32_t> ids;
+  const auto on_next = [&](int32_t id) {
+    ids.push_back(id);
+    return goes_on(ids);
+  };
+  sequence.Decode(next, Sampling(2), on_next, cancel);
+  return ids;
+}
+
 // It goes on afterwards as if the cancelled call had not been.
 TEST_F(CudaBits, DecodingEndsWhenItIsCancelled) {
   for (const int i : {0, 1}) {
@@ -469,16 +482,13 @@ TEST_F(CudaBits, DecodingEndsWhenItIsCancelled) {
     sequence->Append(Tokens(2, 20), LogitsMode::kNone);
     std::atomic<bool> cancel{false};
     const auto decode = [&](int32_t next, int64_t steps) {
-      std::vector<int32_t> ids;
-      sequence->Decode(
-          next, Sampling(2),
-          [&](int32_t id) {
-            ids.push_back(id);
+      return DecodeSome(
+          *sequence, next,
+          [&](const std::vector<int32_t>& ids) {
             if (steps < 0) cancel = ids.size() == 3;
             return int64_t(ids.size()) != steps;
           },
           &cancel);
-      return ids;
     };
     const std::vector<int32_t> want = decode(3, 6);
     sequence->Truncate(20);
@@ -500,25 +510,16 @@ TEST_F(CudaBits, DecodingEndsWithWhatItsListenerThrows) {
     const auto engine = Engine::Open(i == 0 ? OnCpu(Tiny()) : OnGpu(OnCpu(Tiny())));
     const auto sequence = engine->NewSequence();
     sequence->Append(Tokens(2, 20), LogitsMode::kNone);
-    const auto decode = [&](int32_t next, size_t steps) {
-      std::vector<int32_t> ids;
-      sequence->Decode(next, Sampling(2), [&](int32_t id) {
-        ids.push_back(id);
-        return ids.size() < steps;
-      });
-      return ids;
+    const auto six = [](const std::vector<int32_t>& ids) { return ids.size() < 6; };
+    const std::vector<int32_t> want = DecodeSome(*sequence, 3, six);
+    sequence->Truncate(20);
+    const auto throws = [](const std::vector<int32_t>& ids) -> bool {
+      if (ids.size() == 2) throw std::runtime_error("enough");
+      return true;
     };
-    const std::vector<int32_t> want = decode(3, 6);
+    EXPECT_THROW(DecodeSome(*sequence, 3, throws), std::runtime_error);
     sequence->Truncate(20);
-    int num_told = 0;
-    EXPECT_THROW(sequence->Decode(3, Sampling(2),
-                                  [&](int32_t) -> bool {
-                                    if (++num_told == 2) throw std::runtime_error("enough");
-                                    return true;
-                                  }),
-                 std::runtime_error);
-    sequence->Truncate(20);
-    EXPECT_EQ(decode(3, 6), want);
+    EXPECT_EQ(DecodeSome(*sequence, 3, six), want);
   }
 }
 
