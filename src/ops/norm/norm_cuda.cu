@@ -1,5 +1,5 @@
-// RMSNorm, what may come before it (rows that join x) and after it (planes): a block
-// a row, its first 256 threads summing what goes to partial j each.
+// RMSNorm, what may come before it (rows that join x) and after it (planes): a block a
+// row, of which threads 0 .. 255 sum what goes to their partial.
 #include "ops/norm/norm_cuda.cuh"
 
 #include "core/check.h"
