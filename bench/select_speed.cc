@@ -59,8 +59,7 @@ void Measure(GpuBench& gpu, int64_t num_planes, int64_t positions) {
   task.queries.planes = {reinterpret_cast<int8_t*>(RandomBytes(kHeads * kDim)),
                          reinterpret_cast<int8_t*>(RandomBytes(kHeads * kDim)), kDim};
   std::vector<float> weights(kHeads);
-  for (size_t h = 0; h < weights.size(); ++h) weights[h] = h % 3 == 0 ? -0.2f : 0.1f;
-  task.queries.scale = Copy(std::vector<float>(kHeads, 1e-5f));
+  for (size_t h = 0; h < weights.size(); ++h) weights[h] = h % 3 == 0 ? -2e3f : 1e3f;
   task.queries.weight = Copy(weights);
   task.num_heads = kHeads;
   task.layout = layout;

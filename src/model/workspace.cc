@@ -65,7 +65,6 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
     index_q = memory.AllocFloats(rows * dim);
     index_weights = memory.AllocFloats(rows);
     index_queries = {{memory.AllocBytes(rows * dim), memory.AllocBytes(rows * dim), dim},
-                     memory.AllocFloats(rows),
                      memory.AllocFloats(rows)};
   }
 

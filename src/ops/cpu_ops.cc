@@ -387,11 +387,11 @@ void CpuOps::MakeIndexQueries(const StepTokens& step, const float* q, const floa
     float* row = reinterpret_cast<float*>(Scratch(worker, size_t(dim) * sizeof(float)));
     std::copy_n(q + r * dim, dim, row);
     kernels_.rope({q + r * dim, step.cos(t), step.sin(t), step.half_rope, row});
+    float scale;
     const bool finite =
         kernels_.quantise_row({row, dim, out.planes.stride, out.planes.hi + r * out.planes.stride,
-                               out.planes.lo + r * out.planes.stride, out.scale + r});
-    out.scale[r] = (out.scale[r] * 0x1p-8f) * dim_scale;
-    out.weight[r] = weights[r] * head_scale;
+                               out.planes.lo + r * out.planes.stride, &scale});
+    out.weight[r] = (weights[r] * head_scale) * ((scale * 0x1p22f) * dim_scale);
     if (!finite || !std::isfinite(out.weight[r])) NoteBad(t);
   });
 }

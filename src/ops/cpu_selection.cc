@@ -82,7 +82,6 @@ class CpuSelection {
     s.pages = pages_.of(t);
     s.q_hi = queries_.planes.hi + row * queries_.planes.stride;
     s.q_lo = queries_.planes.lo + row * queries_.planes.stride;
-    s.q_scale = queries_.scale + row;
     s.w = queries_.weight + row;
     s.num_heads = num_heads_;
     s.num_panels = CeilDiv(step_.positions[t] + 1, kIndexPanelTokens);

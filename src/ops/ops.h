@@ -98,8 +98,7 @@ struct AttentionQueries {
 
 struct IndexQueries {
   RowPlanes planes;         // [T * heads, dim]
-  float* scale = nullptr;   // [T, heads]
-  float* weight = nullptr;  // [T, heads]
+  float* weight = nullptr;  // [T, heads], with the queries' scales
 };
 
 // Rows of (token, rank) pairs, those of one expert together in ascending order of tokens.

@@ -7,23 +7,23 @@
 
 namespace hillstar {
 
-// score[k] = sum over heads h (ascending, by fma from 0) of w[h] * max(v, 0), then + 0.0, with
-// v = float(PlaneProduct(q, key)) * (q_scale[h] * key_scale).
+// score[k] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * key_scale + 0.0, where head h adds
+// w[h] * x to sum[h % 4] (ascending, by fma from 0), x = max(float(PlaneProduct(q, key)), 0) * 2^-30.
 //   q_hi, q_lo: int8 [heads, dim], q_lo not read where keys have one plane
-//   q_scale: f32 [heads], already / 256 / sqrt(dim)
-//   w: f32 [heads], already / sqrt(heads)
+//   w: f32 [heads], IndexQueries::weight
 //   keys: panels of the pages
 //   scores: f32, written for the whole panels [first_panel, first_panel + num_panels) at
 //     scores[16 * panel]
 // REQUIRES: dim % 16 == 0, dim <= 512. Synchronous, no allocation.
 // Numerics: docs/numerics.md, "Indexer". Source: DeepSeek-V3.2 report, section 2 (lightning
 // indexer), with GLM-5.2's scaling.
+inline constexpr int kIndexSums = 4;
+inline constexpr float kIndexUnit = 0x1p-30f;  // above every product of 128 dimensions
 struct IndexScoreSlice {
   IndexKeyLayout layout;
   PageTable pages;
   const int8_t* q_hi = nullptr;
   const int8_t* q_lo = nullptr;
-  const float* q_scale = nullptr;
   const float* w = nullptr;
   int64_t num_heads = 0;
   int64_t first_panel = 0;

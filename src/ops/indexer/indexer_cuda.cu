@@ -9,6 +9,7 @@
 #include "core/integers.h"
 #include "device/cuda/contract.cuh"
 #include "device/cuda/launch.cuh"
+#include "ops/indexer/indexer.h"
 #include "ops/indexer/select_bins_cuda.cuh"
 
 namespace hillstar::cuda {
@@ -35,44 +36,67 @@ struct ScoreArguments {
   bool together;        // those that see the same keys are scored by IndexScoresTogetherKernel
 };
 
-// In shared memory: queries [plane][padded heads][pitch], then scales and weights [padded heads].
-// Row r of a group of 8 * kColumns heads is the head that column r % 8 of product r / 8 stands for.
+// In shared memory: queries [plane][padded heads of all tokens][pitch], then weights [padded heads
+// of all tokens]. Heads lie in groups of 8 * kColumns, which kColumns products have as columns.
 constexpr int QueryPitch(int padded_dim) { return padded_dim + 16; }
-constexpr int ScoreSharedBytes(int padded_dim, int padded_heads, int planes) {
-  return padded_heads * (planes * QueryPitch(padded_dim) + 2 * int(sizeof(float)));
+constexpr int ScoreSharedBytes(int padded_dim, int rows, int planes) {
+  return rows * (planes * QueryPitch(padded_dim) + int(sizeof(float)));
 }
 
-// Lane t of a quad has columns 2 t and 2 t + 1 of kColumns products: these are its heads 2 kColumns
-// t and up, so that the sum over ascending heads goes from lane to lane.
+// Lane t of a quad has columns 2 t and 2 t + 1 of each product: these are the heads of sum t,
+// ascending. Row r of the queries is the head that column r % 8 of product r / 8 stands for.
+static_assert(kIndexSums == 4);
 template <int kColumns>
 __device__ __forceinline__ int HeadOfRow(int r) {
   const int group = r / (8 * kColumns), product = r / 8 % kColumns, column = r % 8;
-  return group * 8 * kColumns + column / 2 * 2 * kColumns + 2 * product + column % 2;
+  return group * 8 * kColumns + kIndexSums * (2 * product + column % 2) + column / 2;
+}
+// Weights lie as lanes read them: those of a group's heads of sum 0, of sum 1 ...
+template <int kColumns>
+__device__ __forceinline__ int HeadOfWeight(int i) {
+  const int group = i / (8 * kColumns), sum = i / (2 * kColumns) % kIndexSums;
+  return group * 8 * kColumns + kIndexSums * (i % (2 * kColumns)) + sum;
 }
 
-// Planes are on their way afterwards, in one group of copies.
+// Queries of a block's tokens. Their planes are on their way afterwards, in one group of copies.
 template <int kColumns, int kPlanes>
-__device__ __forceinline__ void LoadIndexQueries(const ScoreArguments& a, int64_t token,
-                                                 uint8_t* queries, float* scales, float* weights) {
-  const int pitch = QueryPitch(a.padded_dim), num_heads = int(a.task.num_heads);
-  const int64_t first = token * num_heads;
-  const int pieces = a.padded_dim / 16;
-  for (int i = int(threadIdx.x); i < a.padded_heads * pieces; i += kScoreThreads) {
-    const int row = i / pieces, at = i % pieces * 16, head = HeadOfRow<kColumns>(row);
-    const bool valid = head < num_heads && at < a.dim;
-    const int64_t from = valid ? (first + head) * a.task.queries.planes.stride + at : 0;
-    CopyAsync16(queries + row * pitch + at, a.task.queries.planes.hi + from, valid);
-    if constexpr (kPlanes == 2) {
-      CopyAsync16(queries + (a.padded_heads + row) * pitch + at, a.task.queries.planes.lo + from,
-                  valid);
+struct BlockQueries {
+  uint8_t* planes;
+  float* weights;
+  int pitch, rows, rows_of_token;
+
+  __device__ __forceinline__ BlockQueries(const ScoreArguments& a, int num_tokens)
+      : planes(DynamicShared()),
+        pitch(QueryPitch(a.padded_dim)),
+        rows(num_tokens * a.padded_heads),
+        rows_of_token(a.padded_heads) {
+    weights = reinterpret_cast<float*>(planes + kPlanes * rows * pitch);
+  }
+  __device__ __forceinline__ uint8_t* end() const {
+    return reinterpret_cast<uint8_t*>(weights + rows);
+  }
+  __device__ __forceinline__ void Load(const ScoreArguments& a, int64_t first_token) const {
+    const int pieces = a.padded_dim / 16, num_heads = int(a.task.num_heads);
+    for (int i = int(threadIdx.x); i < rows * pieces; i += kScoreThreads) {
+      const int row = i / pieces, at = i % pieces * 16;
+      const int head = HeadOfRow<kColumns>(row % rows_of_token);
+      const bool valid = head < num_heads && at < a.dim;
+      const int64_t token = first_token + row / rows_of_token;
+      const int64_t from =
+          valid ? (token * num_heads + head) * a.task.queries.planes.stride + at : 0;
+      CopyAsync16(planes + row * pitch + at, a.task.queries.planes.hi + from, valid);
+      if constexpr (kPlanes == 2) {
+        CopyAsync16(planes + (rows + row) * pitch + at, a.task.queries.planes.lo + from, valid);
+      }
+    }
+    CommitCopies();
+    for (int i = int(threadIdx.x); i < rows; i += kScoreThreads) {
+      const int head = HeadOfWeight<kColumns>(i % rows_of_token);
+      const int64_t token = first_token + i / rows_of_token;
+      weights[i] = head < num_heads ? a.task.queries.weight[token * num_heads + head] : 0.0f;
     }
   }
-  CommitCopies();
-  for (int head = int(threadIdx.x); head < a.padded_heads; head += kScoreThreads) {
-    scales[head] = head < num_heads ? a.task.queries.scale[first + head] : 0.0f;
-    weights[head] = head < num_heads ? a.task.queries.weight[first + head] : 0.0f;
-  }
-}
+};
 
 // Keys as rows of two products: row g (g + 8) of product m is key 4 (g % 4) + 2 m (+ 1) of panel g
 // / 4. Registers of a plane: [32 dims][product][4].
@@ -157,10 +181,11 @@ struct UnitRing {
 
 // Integers of 32 keys and 8 * kColumns columns: [column / 8][product][4]. kShort: of up to
 // kShortDims dimensions, whose sums are below 2^22. They begin at the bits of floats whose last
-// places are worth 256 and 1, and so end as these floats plus the sums, exactly.
+// places are worth 256 and 1 times kIndexUnit, and so end as these floats plus the sums, exactly.
 template <int kColumns, int kPlanes, bool kShort>
 struct KeyDots {
-  static constexpr float kHighBegin = 0x1.8p31f, kCrossBegin = 0x1.8p23f;
+  static constexpr float kHighBegin = 1.5f * 0x1p31f * kIndexUnit;
+  static constexpr float kCrossBegin = 1.5f * 0x1p23f * kIndexUnit;
   int high[kColumns][2][4];
   int cross[kColumns][2][4];
 
@@ -191,23 +216,60 @@ struct KeyDots {
       }
     }
   }
-  // float(PlaneProduct) of key 4 (g % 4) + k and the first or second head of a lane in columns i.
-  __device__ __forceinline__ float Product(int i, int k, int second) const {
+  // max(float(PlaneProduct), 0) * kIndexUnit of key 4 (g % 4) + k and the first or second head of a
+  // lane in columns i. Those of few dimensions are below 1.
+  __device__ __forceinline__ float Value(int i, int k, int second) const {
     const int h = high[i][k / 2][k % 2 * 2 + second], c = cross[i][k / 2][k % 2 * 2 + second];
     if constexpr (!kShort) {
-      return float(int(uint32_t(h) * 256u + uint32_t(c)));
+      return __fmul_rn(fmaxf(float(int(uint32_t(h) * 256u + uint32_t(c))), 0.0f), kIndexUnit);
+    } else if constexpr (kPlanes == 1) {
+      return AddSaturated(__int_as_float(h), -kHighBegin);
     } else {
-      const float product = __fsub_rn(__int_as_float(h), kHighBegin);
-      if constexpr (kPlanes == 1) return product;
-      return __fadd_rn(product, __fsub_rn(__int_as_float(c), kCrossBegin));
+      return AddSaturated(__fsub_rn(__int_as_float(h), kHighBegin),
+                          __fsub_rn(__int_as_float(c), kCrossBegin));
     }
   }
-  // max(value, 0) of them.
-  __device__ __forceinline__ float Value(int i, int k, int second, float by_head,
-                                         const float (&key_scale)[4]) const {
-    return fmaxf(__fmul_rn(Product(i, k, second), __fmul_rn(by_head, key_scale[k])), 0.0f);
+  // Adds a group's heads to the lane's sums of its keys. `weights`: of the group.
+  __device__ __forceinline__ void AddTo(float (&sum)[4], const float* weights) const {
+    const int t = int(threadIdx.x) % 4;
+    const float2* weight = reinterpret_cast<const float2*>(weights + 2 * kColumns * t);
+#pragma unroll
+    for (int i = 0; i < kColumns; ++i) {
+      const float2 w = weight[i];
+      for (int k = 0; k < 4; ++k) {
+        sum[k] = __fmaf_rn(w.x, Value(i, k, 0), sum[k]);
+        sum[k] = __fmaf_rn(w.y, Value(i, k, 1), sum[k]);
+      }
+    }
   }
 };
+
+// The score that a lane ends with is of its unit's key OwnKey().
+__device__ __forceinline__ int OwnKey() {
+  const int lane = int(threadIdx.x) % kWarpLanes, g = lane / 4, t = lane % 4;
+  return 4 * g + t % 2 * 2 + t / 2;
+}
+// From the lanes' sums of a quad's four keys. key_scale: of its own key.
+__device__ __forceinline__ float ScoreOf(const float (&sum)[4], float key_scale) {
+  const int t = int(threadIdx.x) % 4;
+  // Lanes t and t ^ 1 share out the keys by twos, then those with t ^ 2 one by one.
+  const bool odd = t % 2 == 1, upper = t / 2 == 1;
+  float own[2];
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const float other = __shfl_xor_sync(kAllLanes, odd ? sum[k] : sum[2 + k], 1);
+    own[k] = __fadd_rn(odd ? sum[2 + k] : sum[k], other);
+  }
+  const float other = __shfl_xor_sync(kAllLanes, upper ? own[0] : own[1], 2);
+  const float all = __fadd_rn(upper ? own[1] : own[0], other);
+  return __fadd_rn(__fmul_rn(all, key_scale), 0.0f);
+}
+// Of a unit's own key; `panel`: the first of its two.
+__device__ __forceinline__ float OwnKeyScale(const IndexKeyLayout& layout, const uint8_t* panel) {
+  const int own = OwnKey();
+  panel += own / int(kIndexPanelTokens) * int(layout.panel_bytes()) + layout.scales_at();
+  return reinterpret_cast<const float*>(panel)[own % int(kIndexPanelTokens)];
+}
 
 // Tokens are four neighbours that see the same keys, so that a block may score them together.
 constexpr int kTogether = 4;
@@ -218,18 +280,14 @@ __device__ __forceinline__ bool SeeSameKeys(const ScoreArguments& a, int64_t fir
   return ids[0] == ids[1] && ids[0] == ids[2] && ids[0] == ids[3];
 }
 
-// Scores of a lane's keys 4 (g % 4) .. + 3 of its panel. `panel`: as it lies in the page, or
-// fetched; `query`: the lane's row of LoadMatrices.
+// The score of the lane's own key. `unit`: its panels, as they lie in the page, or fetched.
 template <int kColumns, int kPlanes, bool kFetched>
-__device__ __forceinline__ void ScoreUnit(const ScoreArguments& a, const uint8_t* panel,
-                                          const uint8_t* query, const float* scales,
-                                          const float* weights, float (&score)[4]) {
+__device__ __forceinline__ float ScoreUnit(const ScoreArguments& a, const uint8_t* unit,
+                                           const BlockQueries<kColumns, kPlanes>& queries) {
   const int lane = int(threadIdx.x) % kWarpLanes, g = lane / 4, t = lane % 4;
-  const int pitch = QueryPitch(a.padded_dim);
-  const float4 by_key =
-      *reinterpret_cast<const float4*>(panel + a.task.layout.scales_at() + g % 4 * 16);
-  const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
-  for (int k = 0; k < 4; ++k) score[k] = 0.0f;
+  const uint8_t* panel = unit + g / 4 * int(a.task.layout.panel_bytes());
+  const uint8_t* query = queries.planes + lane % 8 * queries.pitch + lane / 8 * 16;
+  float sum[4] = {};
   for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
     KeyDots<kColumns, kPlanes, kFetched> dots;
     dots.Clear();
@@ -239,36 +297,12 @@ __device__ __forceinline__ void ScoreUnit(const ScoreArguments& a, const uint8_t
         LoadKeys<kFetched>(panel + PlaceInQuad<kPlanes, kFetched>(p, g, t), kPlanes * 64, a.dim, d,
                            t, &keys[p]);
       }
-      dots.Add(keys, query + group * pitch + d, a.padded_heads * pitch, pitch);
+      dots.Add(keys, query + group * queries.pitch + d, queries.rows * queries.pitch,
+               queries.pitch);
     }
-    const float2* scale = reinterpret_cast<const float2*>(scales + group + 2 * kColumns * t);
-    const float2* weight = reinterpret_cast<const float2*>(weights + group + 2 * kColumns * t);
-    float v[kColumns][2][4];  // of the lane's heads and keys
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i) {
-      const float2 by_head = scale[i];
-      for (int k = 0; k < 4; ++k) {
-        v[i][0][k] = dots.Value(i, k, 0, by_head.x, key_scale);
-        v[i][1][k] = dots.Value(i, k, 1, by_head.y, key_scale);
-      }
-    }
-    // Lane after lane adds its heads to what the one before it has; in the end all have the sum.
-    for (int turn = 0; turn < 4; ++turn) {
-      float sum[4] = {score[0], score[1], score[2], score[3]};
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) {
-        const float2 w = weight[i];
-        for (int k = 0; k < 4; ++k) {
-          sum[k] = __fmaf_rn(w.x, v[i][0][k], sum[k]);
-          sum[k] = __fmaf_rn(w.y, v[i][1][k], sum[k]);
-        }
-      }
-      for (int k = 0; k < 4; ++k) {
-        score[k] = __shfl_sync(kAllLanes, sum[k], lane / 4 * 4 + turn);
-      }
-    }
+    dots.AddTo(sum, queries.weights + group);
   }
-  for (int k = 0; k < 4; ++k) score[k] = __fadd_rn(score[k], 0.0f);
+  return ScoreOf(sum, OwnKeyScale(a.task.layout, unit));
 }
 
 // Blocks (i, token): the units of a row are dealt to its warps. kFetched: through a UnitRing behind
@@ -277,13 +311,11 @@ template <int kColumns, int kPlanes, bool kFetched>
 __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
     IndexScoresKernel(const __grid_constant__ ScoreArguments a) {
   using Ring = UnitRing<kPlanes>;
-  constexpr int kAhead = Ring::kStages - 1;
   __shared__ int counts[kBins + 1];
-  const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
-  const int g = lane / 4, t = lane % 4;
+  const int warp = int(threadIdx.x) / kWarpLanes;
   const IndexKeyLayout& layout = a.task.layout;
   LetNextBegin();
-  // The step's tables are older than the kernel before this one.
+  // The step's tables and the keys are older than the kernel before this one.
   const int64_t token = a.first_token + blockIdx.y;
   const bool is_live = token < *a.task.live;
   const int64_t num_keys = is_live ? a.task.positions[token] + 1 : 0;
@@ -292,54 +324,38 @@ __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
   const int64_t first_key = first_of_block + warp * kUnitKeys;
   const bool has_work = num_keys > a.task.selection.max_keys && first_of_block < num_keys &&
                         !(a.together && SeeSameKeys(a, token - blockIdx.y % kTogether));
-  uint8_t* queries = DynamicShared();
-  const int pitch = QueryPitch(a.padded_dim);
-  float* scales = reinterpret_cast<float*>(queries + kPlanes * a.padded_heads * pitch);
-  float* weights = scales + a.padded_heads;
+  const BlockQueries<kColumns, kPlanes> queries(a, 1);
   Ring ring{has_work ? a.task.pages.of(token) : PageTable{},
-            reinterpret_cast<uint8_t*>(weights + a.padded_heads) +
-                warp * Ring::kStages * 2 * int(layout.panel_bytes())};
-  if (kFetched && has_work) ring.LookAhead(layout, first_key, stride, num_keys);
+            queries.end() + warp * Ring::kStages * 2 * int(layout.panel_bytes())};
+  const auto fetch = [&](int i) { ring.Fetch(layout, i, first_key + i * stride, num_keys); };
+  if (kFetched && has_work) {
+    ring.LookAhead(layout, first_key, stride, num_keys);
+    fetch(0);
+  }
   for (int i = int(threadIdx.x); a.bins && i <= kBins; i += kScoreThreads) counts[i] = 0;
   WaitForPrevious();
   if (!has_work) return;
 
-  LoadIndexQueries<kColumns, kPlanes>(a, token, queries, scales, weights);
-  if constexpr (kFetched) {
-    for (int i = 0; i < kAhead; ++i) {
-      ring.Fetch(layout, i, first_key + i * stride, num_keys);
-    }
-    WaitForCopies<kAhead>();
-  } else {
-    WaitForCopies<0>();
-  }
+  queries.Load(a, token);
+  for (int i = 1; kFetched && i < Ring::kStages; ++i) fetch(i);
+  WaitForCopies<kFetched ? Ring::kStages - 1 : 0>();
   __syncthreads();
 
   float* out = a.rows.of(int64_t(blockIdx.y));
-  const uint8_t* query = queries + lane % 8 * pitch + lane / 8 * 16;
+  const int own_key = OwnKey();
   int i = 0;
   for (int64_t key = first_key; key < num_keys; key += stride, ++i) {
-    __syncwarp();          // counting parts lanes; a stage has been read
-    const uint8_t* panel;  // a unit lies in one page
-    if constexpr (kFetched) {
-      ring.Fetch(layout, i + kAhead, key + kAhead * stride, num_keys);
-      WaitForCopies<kAhead>();
-      __syncwarp();
-      panel = ring.stage(layout, i);
-    } else {
-      panel = ring.pages.panel(layout, key);
-    }
-    float score[4];
-    ScoreUnit<kColumns, kPlanes, kFetched>(a, panel + g / 4 * int(layout.panel_bytes()), query,
-                                           scales, weights, score);
-    if (t == 0) {
-      *reinterpret_cast<float4*>(out + key + g * 4) =
-          make_float4(score[0], score[1], score[2], score[3]);
-    }
-    if (a.bins) {  // lane 4 g + t counts key 4 g + t
-      const float own = t < 2 ? (t == 0 ? score[0] : score[1]) : (t == 2 ? score[2] : score[3]);
-      const int bin = IsFinite(own) ? int(OrderedBits(own) >> 21) : kNotFiniteBin;
-      CountBin(counts, key + lane < num_keys, bin);
+    if (kFetched) WaitForCopies<Ring::kStages - 1>();
+    __syncwarp();  // the stage is there; counting parts lanes
+    // A unit lies in one page.
+    const uint8_t* unit = kFetched ? ring.stage(layout, i) : ring.pages.panel(layout, key);
+    const float score = ScoreUnit<kColumns, kPlanes, kFetched>(a, unit, queries);
+    __syncwarp();  // the stage has been read
+    if (kFetched) fetch(i + Ring::kStages);
+    out[key + own_key] = score;
+    if (a.bins) {
+      const int bin = IsFinite(score) ? int(OrderedBits(score) >> 21) : kNotFiniteBin;
+      CountBin(counts, key + own_key < num_keys, bin);
     }
   }
   if (!a.bins) return;
@@ -350,77 +366,41 @@ __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
   }
 }
 
-// In the order in which IndexScoresTogetherKernel multiplies: row r of its queries.
-struct TokenHead {
-  int token, head;
-};
-template <int kColumns>
-__device__ __forceinline__ TokenHead TokenHeadOfRow(int r) {
-  const int group = r / (kTogether * 8 * kColumns), turn = r / (8 * kColumns) % kTogether;
-  const int product = r / 8 % kColumns, column = r % 8;
-  return {(column / 2 - turn) & (kTogether - 1),
-          group * 8 * kColumns + turn * 2 * kColumns + 2 * product + column % 2};
-}
-
-// A block per (512 keys, four tokens that see the same). In turn p lane t of a quad adds the p-th
-// part of a group's heads to the score of token t - p (modulo 4), then hands it to lane t + 1: all
-// lanes are busy, and each sum goes over ascending heads. REQUIRES dim <= kShortDims.
+// A block per (512 keys, four tokens that see the same): a unit's keys stay in registers while the
+// tokens' heads go by. REQUIRES dim <= kShortDims.
 template <int kColumns, int kPlanes>
 __global__ void __launch_bounds__(kScoreThreads, 2)
     IndexScoresTogetherKernel(const __grid_constant__ ScoreArguments a) {
-  constexpr int kSteps = kShortDims / kStepDims, kPart = 2 * kColumns;  // heads of a turn
+  constexpr int kSteps = kShortDims / kStepDims;
+  __shared__ int64_t keys_of[kTogether];
   const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
   const int g = lane / 4, t = lane % 4;
   const int64_t first_token = a.first_token + blockIdx.y * kTogether;
   WaitForPrevious();
   if (!SeeSameKeys(a, first_token)) return;
-  const int64_t own_keys = a.task.positions[first_token + t] + 1;
   int64_t num_keys = 0;  // of the token that sees most
   for (int i = 0; i < kTogether; ++i) {
     const int64_t keys = a.task.positions[first_token + i] + 1;
+    if (threadIdx.x == 0) keys_of[i] = keys > a.task.selection.max_keys ? keys : 0;
     num_keys = keys > num_keys ? keys : num_keys;
   }
   const int64_t first_key = int64_t(blockIdx.x) * kKeysPerBlock;
   if (num_keys <= a.task.selection.max_keys || first_key >= num_keys) return;
-
-  const int pitch = QueryPitch(a.padded_dim), num_rows = kTogether * a.padded_heads;
-  uint8_t* queries = DynamicShared();
-  float* scales = reinterpret_cast<float*>(queries + kPlanes * num_rows * pitch);
-  float* weights = scales + num_rows;
-  const int pieces = a.padded_dim / 16, num_heads = int(a.task.num_heads);
-  for (int i = int(threadIdx.x); i < num_rows * pieces; i += kScoreThreads) {
-    const int row = i / pieces, at = i % pieces * 16;
-    const TokenHead of = TokenHeadOfRow<kColumns>(row);
-    const bool valid = of.head < num_heads && at < a.dim;
-    const int64_t from_row = (first_token + of.token) * num_heads + (valid ? of.head : 0);
-    const int64_t from = from_row * a.task.queries.planes.stride + (valid ? at : 0);
-    CopyAsync16(queries + row * pitch + at, a.task.queries.planes.hi + from, valid);
-    if constexpr (kPlanes == 2) {
-      CopyAsync16(queries + (num_rows + row) * pitch + at, a.task.queries.planes.lo + from, valid);
-    }
-  }
-  CommitCopies();
-  for (int i = int(threadIdx.x); i < num_rows; i += kScoreThreads) {
-    const int token = i / a.padded_heads, head = i % a.padded_heads;
-    const int64_t from = (first_token + token) * num_heads + head;
-    scales[i] = head < num_heads ? a.task.queries.scale[from] : 0.0f;
-    weights[i] = head < num_heads ? a.task.queries.weight[from] : 0.0f;
-  }
+  const BlockQueries<kColumns, kPlanes> queries(a, kTogether);
+  queries.Load(a, first_token);
   WaitForCopies<0>();
   __syncthreads();
   LetNextBegin();
 
   const PageTable pages = a.task.pages.of(first_token);
-  float* out = a.rows.of(int64_t(blockIdx.y) * kTogether + t);
-  const uint8_t* query = queries + lane % 8 * pitch + lane / 8 * 16;
-  for (int unit = warp; unit < kKeysPerBlock / kUnitKeys; unit += kScoreWarps) {
-    const int64_t key = first_key + unit * kUnitKeys;
+  const int own_key = OwnKey();
+  for (int i = warp; i < kKeysPerBlock / kUnitKeys; i += kScoreWarps) {
+    const int64_t key = first_key + i * kUnitKeys;
     if (key >= num_keys) break;
     __syncwarp();
-    const uint8_t* panel = pages.panel(a.task.layout, key) + g / 4 * a.task.layout.panel_bytes();
-    const float4 by_key =
-        *reinterpret_cast<const float4*>(panel + a.task.layout.scales_at() + g % 4 * 16);
-    const float key_scale[4] = {by_key.x, by_key.y, by_key.z, by_key.w};
+    const uint8_t* unit = pages.panel(a.task.layout, key);
+    const uint8_t* panel = unit + g / 4 * a.task.layout.panel_bytes();
+    const float key_scale = OwnKeyScale(a.task.layout, unit);
     KeyPlane keys[kSteps][kPlanes];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
@@ -429,36 +409,29 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
                         step * kStepDims, t, &keys[step][p]);
       }
     }
-    float score[4] = {};  // of the four keys with the token whose turn it is
+    const uint8_t* query = queries.planes + lane % 8 * queries.pitch + lane / 8 * 16;
+    const float* weights = queries.weights;
 #pragma unroll 1
-    for (int part = 0; part < kTogether * a.padded_heads / (8 * kColumns); ++part) {
-      KeyDots<kColumns, kPlanes, true> dots;
-      dots.Clear();
+    for (int token = 0; token < kTogether; ++token) {
+      float sum[4] = {};
+#pragma unroll 1
+      for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
+        KeyDots<kColumns, kPlanes, true> dots;
+        dots.Clear();
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        if (step * kStepDims >= a.padded_dim) break;
-        dots.Add(keys[step], query + part * 8 * kColumns * pitch + step * kStepDims,
-                 num_rows * pitch, pitch);
-      }
-      const int token = (t - part) & (kTogether - 1), at = token * a.padded_heads + part * kPart;
-      const float2* scale = reinterpret_cast<const float2*>(scales + at);
-      const float2* weight = reinterpret_cast<const float2*>(weights + at);
-#pragma unroll
-      for (int i = 0; i < kColumns; ++i) {
-        const float2 by_head = scale[i], w = weight[i];
-        for (int k = 0; k < 4; ++k) {
-          score[k] = __fmaf_rn(w.x, dots.Value(i, k, 0, by_head.x, key_scale), score[k]);
-          score[k] = __fmaf_rn(w.y, dots.Value(i, k, 1, by_head.y, key_scale), score[k]);
+        for (int step = 0; step < kSteps; ++step) {
+          if (step * kStepDims >= a.padded_dim) break;
+          dots.Add(keys[step], query + step * kStepDims, queries.rows * queries.pitch,
+                   queries.pitch);
         }
+        dots.AddTo(sum, weights);
+        query += 8 * kColumns * queries.pitch;
+        weights += 8 * kColumns;
       }
-      for (int k = 0; k < 4; ++k) {
-        score[k] = __shfl_sync(kAllLanes, score[k], lane / 4 * 4 + (t + 3) % 4);
+      const float score = ScoreOf(sum, key_scale);
+      if (key < keys_of[token]) {
+        a.rows.of(int64_t(blockIdx.y) * kTogether + token)[key + own_key] = score;
       }
-    }
-    if (own_keys > a.task.selection.max_keys && key < own_keys) {
-      *reinterpret_cast<float4*>(out + key + g * 4) =
-          make_float4(__fadd_rn(score[0], 0.0f), __fadd_rn(score[1], 0.0f),
-                      __fadd_rn(score[2], 0.0f), __fadd_rn(score[3], 0.0f));
     }
   }
 }

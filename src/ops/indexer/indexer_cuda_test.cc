@@ -23,7 +23,7 @@ struct TestShape {
   ValueKind kind = ValueKind::kNormal;
   int64_t scratch_tokens = -1;         // that there is scratch for at once; -1: for all
   std::vector<size_t> same_keys = {};  // tokens that see those of the token before
-  int64_t bad_token = -1;              // has a query scale that is infinite
+  int64_t bad_token = -1;              // has a weight that is infinite
   int num_multiprocessors = 0;         // that there are; 0: those of the device
 };
 
@@ -35,12 +35,10 @@ class SelectRun {
     q_lo_.resize(rows * dim);
     for (size_t row = 0; row < rows; ++row) {
       const float scale = Quantise(&q_hi_[row * dim], &q_lo_[row * dim]);
-      q_scale_.push_back(scale * 0x1p-8f / std::sqrt(float(dim)));
-      weight_.push_back(random_.Normal());
+      weight_.push_back(random_.Normal() * scale * 0x1p22f / std::sqrt(float(dim)));
     }
     if (s_.bad_token >= 0) {
-      q_scale_[size_t(s_.bad_token * s_.heads)] = std::numeric_limits<float>::infinity();
-      weight_[size_t(s_.bad_token * s_.heads)] = 1;
+      weight_[size_t(s_.bad_token * s_.heads)] = std::numeric_limits<float>::infinity();
     }
     for (size_t t = 0; t < s_.num_keys.size(); ++t) AddToken(t);
   }
@@ -54,7 +52,7 @@ class SelectRun {
     const DeviceArray<int64_t> positions(positions_);
     const DeviceArray<int32_t> num_live(std::vector<int32_t>{int32_t(live)});
     const DeviceArray<int8_t> hi(q_hi_), lo(q_lo_);
-    const DeviceArray<float> scale(q_scale_), weight(weight_);
+    const DeviceArray<float> weight(weight_);
     const size_t k = size_t(s_.max_keys);
     const DeviceArray<int32_t> lists(num_tokens * k), counts(num_tokens);
     const int64_t bound =
@@ -69,7 +67,7 @@ class SelectRun {
     task.live = num_live.data();
     task.positions = positions.data();
     task.max_positions = bound;
-    task.queries = {{hi.data(), lo.data(), s_.layout.dim}, scale.data(), weight.data()};
+    task.queries = {{hi.data(), lo.data(), s_.layout.dim}, weight.data()};
     task.num_heads = s_.heads;
     task.layout = s_.layout;
     task.pages = {ids_->data(), memory_->data(), 0};
@@ -162,7 +160,6 @@ class SelectRun {
     const int64_t row = int64_t(t) * s_.heads;
     slice.q_hi = &q_hi_[size_t(row * s_.layout.dim)];
     slice.q_lo = &q_lo_[size_t(row * s_.layout.dim)];
-    slice.q_scale = &q_scale_[size_t(row)];
     slice.w = &weight_[size_t(row)];
     slice.num_heads = s_.heads;
     slice.num_panels = CeilDiv(s_.num_keys[t], kIndexPanelTokens);
@@ -195,7 +192,7 @@ class SelectRun {
   TestShape s_;
   TestRandom random_;
   std::vector<int8_t> q_hi_, q_lo_;
-  std::vector<float> q_scale_, weight_;
+  std::vector<float> weight_;
   std::vector<int64_t> positions_;
   std::vector<AlignedVector<uint8_t>> host_pages_;
   std::vector<uint8_t*> pages_;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -24,14 +25,14 @@ void IndexScores(const IndexScoreSlice& s) {
       key_hi[size_t(i)] = int8_t(panel[layout.high_at(lane, i)] - 128);
       if (layout.num_planes == 2) key_lo[size_t(i)] = int8_t(panel[layout.low_at(lane, i)] - 128);
     }
-    float sum = 0;
+    float sum[kIndexSums] = {};
     for (int64_t h = 0; h < s.num_heads; ++h) {
       const int8_t* q_lo = layout.num_planes == 2 ? s.q_lo + h * dim : no_plane.data();
       const int32_t d = PlaneProduct(s.q_hi + h * dim, q_lo, key_hi.data(), key_lo.data(), dim);
-      const float v = float(d) * (s.q_scale[h] * key_scale);
-      sum = std::fma(s.w[h], v > 0.0f ? v : 0.0f, sum);
+      const float x = std::max(float(d), 0.0f) * kIndexUnit;
+      sum[h % kIndexSums] = std::fma(s.w[h], x, sum[h % kIndexSums]);
     }
-    s.scores[pos] = sum + 0.0f;
+    s.scores[pos] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * key_scale + 0.0f;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/integers.h"
 #include "ops/kernel_test.h"
 
 namespace hillstar {
@@ -26,8 +27,7 @@ class IndexInputs {
     for (size_t p = pages_.size(); p > 0; --p) page_ids_.push_back(PageId(p - 1));
     q_hi_.resize(static_cast<size_t>(dim * num_heads));
     q_lo_.resize(q_hi_.size());
-    q_scale_.resize(static_cast<size_t>(num_heads));
-    w_.resize(q_scale_.size());
+    w_.resize(static_cast<size_t>(num_heads));
   }
 
   PageTable pages() const { return {page_ids_.data(), pages_.data(), 0}; }
@@ -40,8 +40,8 @@ class IndexInputs {
     }
     for (int64_t h = 0; h < num_heads_; ++h) {
       const float scale = Quantise(kind, &q_hi_[At(h)], &q_lo_[At(h)]);
-      q_scale_[static_cast<size_t>(h)] = scale * 0x1p-8f / std::sqrt(float(layout_.dim));
-      w_[static_cast<size_t>(h)] = random_.Normal();
+      w_[static_cast<size_t>(h)] =
+          random_.Normal() * scale * 0x1p22f / std::sqrt(float(layout_.dim));
     }
   }
   void FillConstant(int8_t q, int8_t key) {
@@ -52,8 +52,7 @@ class IndexInputs {
     }
     std::fill(q_hi_.begin(), q_hi_.end(), q);
     std::fill(q_lo_.begin(), q_lo_.end(), q);
-    std::fill(q_scale_.begin(), q_scale_.end(), 1.0f);
-    std::fill(w_.begin(), w_.end(), 1.0f);
+    std::fill(w_.begin(), w_.end(), 1 / kIndexUnit);
   }
 
   IndexScoreSlice Slice(float* scores) const {
@@ -62,7 +61,6 @@ class IndexInputs {
     s.pages = pages();
     s.q_hi = q_hi_.data();
     s.q_lo = q_lo_.data();
-    s.q_scale = q_scale_.data();
     s.w = w_.data();
     s.num_heads = num_heads_;
     s.num_panels = num_panels();
@@ -70,7 +68,6 @@ class IndexInputs {
     return s;
   }
   int64_t num_panels() const { return (num_keys_ + kIndexPanelTokens - 1) / kIndexPanelTokens; }
-  AlignedVector<float>& q_scale() { return q_scale_; }
   AlignedVector<float>& w() { return w_; }
 
   // The score in double precision, and the bound on the reference's error (see the test).
@@ -91,14 +88,15 @@ class IndexInputs {
         dot += (256.0 * q_hi_[at] + q_lo) * key;
         left_out += q_lo * key_lo / 256;
       }
-      const double scale = double{q_scale_[static_cast<size_t>(h)]} * double{key_scale};
-      const double w = double{w_[static_cast<size_t>(h)]};
-      sum += w * std::max(dot * scale, 0.0);
-      rounded += std::fabs(w * (dot - left_out)) * scale;
-      omitted += std::fabs(w * left_out) * scale;
+      const double w = double{w_[static_cast<size_t>(h)]} * double{kIndexUnit};
+      sum += w * std::max(dot, 0.0);
+      rounded += std::fabs(w * (dot - left_out));
+      omitted += std::fabs(w * left_out);
     }
-    *bound = (3 + static_cast<double>(num_heads_)) * 0x1p-24 * 1.001 * rounded + omitted;
-    return sum;
+    const double scale = double{key_scale};
+    const double heads_of_sum = static_cast<double>(CeilDiv(num_heads_, kIndexSums));
+    *bound = scale * ((4 + heads_of_sum) * 0x1p-24 * 1.001 * rounded + omitted);
+    return sum * scale;
   }
 
  private:
@@ -115,7 +113,7 @@ class IndexInputs {
   std::vector<uint8_t*> pages_;
   std::vector<PageId> page_ids_;
   AlignedVector<int8_t> q_hi_, q_lo_;
-  AlignedVector<float> q_scale_, w_;
+  AlignedVector<float> w_;
 };
 
 void ExpectScoresAgree(const IndexInputs& in, const std::string& note) {
@@ -178,10 +176,9 @@ TEST(IndexScores, ExtremesOfThePlanesStayExact) {
 
 // A negative weight times a tiny value underflows to -0, which would sort below +0.
 TEST(IndexScores, NegativeZeroBecomesPositiveZero) {
-  IndexInputs in({16, 2}, 2, 16, 1);
+  IndexInputs in({16, 2}, kIndexSums, 16, 1);
   in.FillConstant(1, 1);
-  for (float& scale : in.q_scale()) scale = 1e-20f;
-  for (float& w : in.w()) w = -1e-30f;
+  for (float& w : in.w()) w = -1e-44f;
   for (const CpuKernels* k : AvailableKernels()) {
     AlignedVector<float> scores(16, 9.0f);
     k->index_scores(in.Slice(scores.data()));
@@ -200,9 +197,9 @@ TEST(IndexScores, NegativeProductsCountAsZero) {
   for (float v : scores) EXPECT_EQ(v, 0.0f);
 }
 
-// The conversion of the exact integer, the scales' product and its product with the dot round once
-// each; relu moves nothing apart; a head's term then meets at most num_heads fma. sum(q_lo key_lo)
-// is left out.
+// The conversion of the exact integer rounds once; relu moves nothing apart; a head's term then
+// meets the fma of its sum, two additions of sums and the product with the key's scale. sum(q_lo
+// key_lo) is left out.
 TEST(IndexScores, ReferenceIsWithinItsBoundOfDoublePrecision) {
   for (const IndexKeyLayout layout : {IndexKeyLayout{16, 2}, {128, 2}, {16, 1}, {128, 1}}) {
     IndexInputs in(layout, 32, 64, static_cast<uint64_t>(layout.dim));

@@ -131,8 +131,8 @@ __global__ void __launch_bounds__(kThreads)
   const bool finite = QuantiseRowByWarp(value, dim, planes.stride, planes.hi + r * planes.stride,
                                         planes.lo + r * planes.stride, &scale);
   if (threadIdx.x % kWarpLanes != 0) return;
-  const float weight = __fmul_rn(task.weights[r], head_scale);
-  task.out.scale[r] = __fmul_rn(__fmul_rn(scale, 0x1p-8f), dim_scale);
+  const float weight = __fmul_rn(__fmul_rn(task.weights[r], head_scale),
+                                 __fmul_rn(__fmul_rn(scale, 0x1p22f), dim_scale));
   task.out.weight[r] = weight;
   if (!finite || !IsFinite(weight)) NoteBad(bad, code, t);
 }

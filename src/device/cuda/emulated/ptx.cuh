@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -13,6 +14,8 @@ namespace hillstar::cuda {
 
 inline void WaitForPrevious() {}
 inline void LetNextBegin() {}
+
+inline float AddSaturated(float a, float b) { return std::clamp(a + b, 0.0f, 1.0f); }
 
 namespace emulated_mma {
 

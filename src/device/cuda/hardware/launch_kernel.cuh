@@ -17,8 +17,9 @@ __device__ __forceinline__ uint8_t* DynamicShared() {
 // Runs kernel(arguments...) on the stream, or puts it into the graph that the stream captures.
 // Asynchronous. A kernel launched so may begin while the one before it ends. It calls
 // WaitForPrevious() (ptx.cuh) before it writes, and before it reads what the kernel before it
-// wrote. Earlier results it may read sooner only if every kernel between waits before
-// LetNextBegin(). Weights and the step's tables are always old.
+// wrote. Earlier results it may read sooner only if the kernel before it waits before
+// LetNextBegin(): whatever that one waited for has ended. Weights and the step's tables are always
+// old.
 template <typename... Parameters, typename... Arguments>
 void Launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             cudaStream_t stream, Arguments&&... arguments) {

@@ -20,6 +20,13 @@ __device__ __forceinline__ void LetNextBegin() {
 #endif
 }
 
+// a + b, made 0 below 0 and 1 above 1.
+__device__ __forceinline__ float AddSaturated(float a, float b) {
+  float sum;
+  asm("add.rn.sat.f32 %0,%1,%2;" : "=f"(sum) : "f"(a), "f"(b));
+  return sum;
+}
+
 // c += a b for integers: a [16 rows, 32], b [32, 8 columns], c [16, 8]. Lane l = 4 g + t holds
 //   a: rows g, g + 8, g, g + 8 at k = 4 t .. 4 t + 3, the last two at k + 16
 //   b: column g at k = 4 t .. 4 t + 3 and k + 16
