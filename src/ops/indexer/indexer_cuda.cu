@@ -15,13 +15,13 @@
 namespace hillstar::cuda {
 namespace {
 
-constexpr int kScoreWarps = 4;
-constexpr int kScoreThreads = kScoreWarps * kWarpLanes;
 constexpr int kUnitKeys = 32;  // of a warp at once
-constexpr int kUnitsPerWarp = 4;
-constexpr int kKeysPerBlock = kScoreWarps * kUnitsPerWarp * kUnitKeys;  // of neighbours
 constexpr int kMostUnitsPerWarp = 28;
-constexpr int ScoreBlocks(int planes) { return planes == 2 ? 2 : 4; }  // of a multiprocessor
+// A multiprocessor has one block, so that few blocks add their counts of scores to the row's.
+constexpr int MostScoreWarps(int planes) { return planes == 2 ? 8 : 16; }
+// Of a block that scores neighbours.
+constexpr int kTogetherWarps = 4;
+constexpr int kKeysPerBlock = kTogetherWarps * 4 * kUnitKeys;
 constexpr int kStepDims = 64;  // that a warp holds of its keys
 constexpr int kShortDims = 128;
 
@@ -77,7 +77,7 @@ struct BlockQueries {
   }
   __device__ __forceinline__ void Load(const ScoreArguments& a, int64_t first_token) const {
     const int pieces = a.padded_dim / 16, num_heads = int(a.task.num_heads);
-    for (int i = int(threadIdx.x); i < rows * pieces; i += kScoreThreads) {
+    for (int i = int(threadIdx.x); i < rows * pieces; i += int(blockDim.x)) {
       const int row = i / pieces, at = i % pieces * 16;
       const int head = HeadOfRow<kColumns>(row % rows_of_token);
       const bool valid = head < num_heads && at < a.dim;
@@ -90,7 +90,7 @@ struct BlockQueries {
       }
     }
     CommitCopies();
-    for (int i = int(threadIdx.x); i < rows; i += kScoreThreads) {
+    for (int i = int(threadIdx.x); i < rows; i += int(blockDim.x)) {
       const int head = HeadOfWeight<kColumns>(i % rows_of_token);
       const int64_t token = first_token + i / rows_of_token;
       weights[i] = head < num_heads ? a.task.queries.weight[token * num_heads + head] : 0.0f;
@@ -140,7 +140,7 @@ __device__ __forceinline__ int PlaceInQuad(int p, int g, int t) {
   return (kFetched ? piece ^ SwapOf<kPlanes>(kPlanes == 2 ? t : t / 2) : piece) * 16;
 }
 
-// A warp's units: of its block's, every gridDim.x * kScoreWarps-th from the first on. Stages in
+// A warp's units: of its row's, as many apart as there are warps. Stages in
 // shared memory hold those that are on their way; pages' addresses are loaded ahead, a lane each.
 template <int kPlanes>
 struct UnitRing {
@@ -308,7 +308,7 @@ __device__ __forceinline__ float ScoreUnit(const ScoreArguments& a, const uint8_
 // Blocks (i, token): the units of a row are dealt to its warps. kFetched: through a UnitRing behind
 // the queries, as long as there is room.
 template <int kColumns, int kPlanes, bool kFetched>
-__global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
+__global__ void __launch_bounds__(MostScoreWarps(kPlanes) * kWarpLanes, 1)
     IndexScoresKernel(const __grid_constant__ ScoreArguments a) {
   using Ring = UnitRing<kPlanes>;
   __shared__ int counts[kBins + 1];
@@ -319,8 +319,9 @@ __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
   const int64_t token = a.first_token + blockIdx.y;
   const bool is_live = token < *a.task.live;
   const int64_t num_keys = is_live ? a.task.positions[token] + 1 : 0;
-  const int64_t stride = int64_t(gridDim.x) * kScoreWarps * kUnitKeys;
-  const int64_t first_of_block = int64_t(blockIdx.x) * kScoreWarps * kUnitKeys;
+  const int keys_of_block = int(blockDim.x) / kWarpLanes * kUnitKeys;
+  const int64_t stride = int64_t(gridDim.x) * keys_of_block;
+  const int64_t first_of_block = int64_t(blockIdx.x) * keys_of_block;
   const int64_t first_key = first_of_block + warp * kUnitKeys;
   const bool has_work = num_keys > a.task.selection.max_keys && first_of_block < num_keys &&
                         !(a.together && SeeSameKeys(a, token - blockIdx.y % kTogether));
@@ -332,7 +333,7 @@ __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
     ring.LookAhead(layout, first_key, stride, num_keys);
     fetch(0);
   }
-  for (int i = int(threadIdx.x); a.bins && i <= kBins; i += kScoreThreads) counts[i] = 0;
+  for (int i = int(threadIdx.x); a.bins && i <= kBins; i += int(blockDim.x)) counts[i] = 0;
   WaitForPrevious();
   if (!has_work) return;
 
@@ -361,7 +362,7 @@ __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
   if (!a.bins) return;
   __syncthreads();
   int32_t* bins = a.bins + int64_t(blockIdx.y) * kRowBins;
-  for (int b = int(threadIdx.x); b <= kBins; b += kScoreThreads) {
+  for (int b = int(threadIdx.x); b <= kBins; b += int(blockDim.x)) {
     if (counts[b] > 0) atomicAdd(bins + b, counts[b]);
   }
 }
@@ -369,7 +370,7 @@ __global__ void __launch_bounds__(kScoreThreads, ScoreBlocks(kPlanes))
 // A block per (512 keys, four tokens that see the same): a unit's keys stay in registers while the
 // tokens' heads go by. REQUIRES dim <= kShortDims.
 template <int kColumns, int kPlanes>
-__global__ void __launch_bounds__(kScoreThreads, 2)
+__global__ void __launch_bounds__(kTogetherWarps * kWarpLanes, kPlanes == 2 ? 2 : 4)
     IndexScoresTogetherKernel(const __grid_constant__ ScoreArguments a) {
   constexpr int kSteps = kShortDims / kStepDims;
   __shared__ int64_t keys_of[kTogether];
@@ -394,7 +395,7 @@ __global__ void __launch_bounds__(kScoreThreads, 2)
 
   const PageTable pages = a.task.pages.of(first_token);
   const int own_key = OwnKey();
-  for (int i = warp; i < kKeysPerBlock / kUnitKeys; i += kScoreWarps) {
+  for (int i = warp; i < kKeysPerBlock / kUnitKeys; i += kTogetherWarps) {
     const int64_t key = first_key + i * kUnitKeys;
     if (key >= num_keys) break;
     __syncwarp();
@@ -449,26 +450,28 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   if (a.together) {
     const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
     Launch("index scores of neighbours", IndexScoresTogetherKernel<kColumns, kPlanes>,
-           {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))), dim3(kScoreThreads),
+           {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))), dim3(kTogetherWarps * kWarpLanes),
             size_t(together_bytes)},
            context.stream, a);
   }
   const int query_bytes = ScoreSharedBytes(a.padded_dim, a.padded_heads, kPlanes);
-  const int ring_bytes =
-      kScoreWarps * UnitRing<kPlanes>::kStages * 2 * int(a.task.layout.panel_bytes());
+  const int warp_bytes = UnitRing<kPlanes>::kStages * 2 * int(a.task.layout.panel_bytes());
   constexpr int kCountBytes = (kBins + 1) * int(sizeof(int));
-  const bool is_fetched =
-      a.padded_dim <= kShortDims && query_bytes + ring_bytes + kCountBytes <= context.shared_bytes;
-  // As many blocks as there is room for at once, if that leaves a warp few units; else more.
+  const int room = (context.shared_bytes - query_bytes - kCountBytes) / warp_bytes;  // for warps
+  const bool is_fetched = a.padded_dim <= kShortDims && room > 0;
+  // A block a multiprocessor, if that leaves a warp few units; else more.
   const int64_t units = CeilDiv(a.task.max_positions, kUnitKeys);
-  const int64_t room = CeilDiv(context.num_multiprocessors * ScoreBlocks(kPlanes), a.num_tokens);
-  const int64_t blocks = std::max(std::min(CeilDiv(units, kScoreWarps), room),
-                                  CeilDiv(units, kScoreWarps * kMostUnitsPerWarp));
+  const int64_t at_once = CeilDiv(context.num_multiprocessors, a.num_tokens);
+  constexpr int kMost = MostScoreWarps(kPlanes);
+  const int most = is_fetched ? std::min(kMost, room) : kMost;
+  const int warps = int(std::clamp<int64_t>(CeilDiv(units, at_once), std::min(4, most), most));
+  const int64_t blocks = std::max(std::min(CeilDiv(units, warps), at_once),
+                                  CeilDiv(units, warps * kMostUnitsPerWarp));
   Launch("index scores",
          is_fetched ? IndexScoresKernel<kColumns, kPlanes, true>
                     : IndexScoresKernel<kColumns, kPlanes, false>,
-         {dim3(unsigned(blocks), unsigned(a.num_tokens)), dim3(kScoreThreads),
-          size_t(query_bytes + (is_fetched ? ring_bytes : 0))},
+         {dim3(unsigned(blocks), unsigned(a.num_tokens)), dim3(unsigned(warps * kWarpLanes)),
+          size_t(query_bytes + (is_fetched ? warps * warp_bytes : 0))},
          context.stream, a);
 }
 

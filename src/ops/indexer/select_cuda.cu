@@ -132,39 +132,61 @@ __device__ __forceinline__ bool FindCut(const float* scores, int n, int k, int32
   return true;
 }
 
+// A thread's scores of a slice, four neighbours.
+static_assert(kSliceKeys == kSelectThreads * kAtOnce);
+struct OwnScores {
+  uint32_t bits[kAtOnce];
+  int first, n;
+
+  __device__ __forceinline__ OwnScores(const float* scores, int num_scores, int slice)
+      : first(slice * kSliceKeys + int(threadIdx.x) * kAtOnce), n(num_scores) {
+    // Rows have room for whole vectors.
+    const float4 x = first < n ? *reinterpret_cast<const float4*>(scores + first)
+                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    bits[0] = OrderedBits(x.x), bits[1] = OrderedBits(x.y);
+    bits[2] = OrderedBits(x.z), bits[3] = OrderedBits(x.w);
+  }
+  __device__ __forceinline__ bool valid(int i) const { return first + i < n; }
+};
+
+// How many scores are above the cut's pivot and equal to it.
+struct TakenCounts {
+  int above = 0, equal = 0;
+};
+// Writes the indices of a slice that the cut takes, in ascending order. before: of the slices
+// before; afterwards of this one too. Has one barrier; warp_sums may be used again behind the next.
+__device__ __forceinline__ void WriteSlice(const OwnScores& own, const Cut& cut,
+                                           TakenCounts* before, int* warp_sums, int32_t* list) {
+  bool is_above[kAtOnce], is_equal[kAtOnce];
+  int counts = 0;  // 4096 scores at most: above in the low half, equal in the high one
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    is_above[i] = own.valid(i) && own.bits[i] > cut.pivot;
+    is_equal[i] = own.valid(i) && own.bits[i] == cut.pivot;
+    counts += int(is_above[i]) + (int(is_equal[i]) << 16);
+  }
+  int total;
+  const int sum = SumBefore(counts, warp_sums, &total);
+  int above = before->above + (sum & 0xffff), equal = before->equal + (sum >> 16);
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    if (is_above[i] || (is_equal[i] && equal < cut.ties)) {
+      list[above + min(equal, cut.ties)] = own.first + i;
+    }
+    above += int(is_above[i]);
+    equal += int(is_equal[i]);
+  }
+  before->above += total & 0xffff;
+  before->equal += total >> 16;
+}
+
 // Writes the indices of a row that the cut takes, in ascending order.
 __device__ __forceinline__ void WriteTaken(const float* scores, int n, const Cut& cut,
                                            SelectShared& shared, int32_t* list) {
-  int above_before = 0, ties_before = 0;  // of the scores so far
-  for (int first = 0; first < n; first += kSelectThreads * kAtOnce) {
-    const int i = first + int(threadIdx.x) * kAtOnce;
-    float x[kAtOnce] = {};
-    if (i < n) {
-      const float4 v = *reinterpret_cast<const float4*>(scores + i);
-      x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
-    }
-    bool is_above[kAtOnce], is_tie[kAtOnce];
-    int counts = 0;  // 4096 scores at most: above in the low half, ties in the high one
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const uint32_t bits = OrderedBits(x[j]);
-      is_above[j] = i + j < n && bits > cut.pivot;
-      is_tie[j] = i + j < n && bits == cut.pivot;
-      counts += int(is_above[j]) + (int(is_tie[j]) << 16);
-    }
-    int total;
-    const int before =
-        SumBefore(counts, shared.warp_sums[first / (kSelectThreads * kAtOnce) % 2], &total);
-    int above = above_before + (before & 0xffff), ties = ties_before + (before >> 16);
-#pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
-      const int taken_ties = ties < cut.ties ? ties : cut.ties;
-      if (is_above[j] || (is_tie[j] && ties < cut.ties)) list[above + taken_ties] = i + j;
-      above += int(is_above[j]);
-      ties += int(is_tie[j]);
-    }
-    above_before += total & 0xffff;
-    ties_before += total >> 16;
+  TakenCounts before;
+  for (int slice = 0; slice * kSliceKeys < n; ++slice) {
+    const OwnScores own(scores, n, slice);
+    WriteSlice(own, cut, &before, shared.warp_sums[slice % 2], list);
   }
 }
 
@@ -200,272 +222,179 @@ struct SharedRow {
   int k;
   int32_t* bins;
   const float* scores;
+  RowState* state;
+  int32_t* last_bits;     // [kLastBins]
+  SliceCounts* slices;    // [slices]
+  uint16_t* last_of_tie;  // [slices][kSliceKeys]
 
   __device__ __forceinline__ SharedRow(const SelectTask& task, const ScoreRows& rows,
                                        const SharedRows& shared, int64_t row)
-      : k(int(task.selection.max_keys)), bins(shared.bins + row * kRowBins), scores(rows.of(row)) {
+      : k(int(task.selection.max_keys)),
+        bins(shared.bins + row * kRowBins),
+        scores(rows.of(row)),
+        state(shared.states + row),
+        last_bits(shared.last_bits + row * kLastBins),
+        slices(shared.slices + row * shared.num_slices),
+        last_of_tie(shared.last_of_tie + row * shared.num_slices * kSliceKeys) {
     if (row < *task.live) n = int(task.positions[row]) + 1;
     if (n <= k) n = 0;
   }
 };
 
-// A thread's scores of a slice, four neighbours.
-static_assert(kSliceKeys == kSelectThreads * kAtOnce);
-struct OwnScores {
-  uint32_t bits[kAtOnce];
-  int first, n;
-
-  __device__ __forceinline__ OwnScores(const SharedRow& row, int slice)
-      : first(slice * kSliceKeys + int(threadIdx.x) * kAtOnce), n(row.n) {
-    // Rows have room for whole vectors.
-    const float4 x = first < n ? *reinterpret_cast<const float4*>(row.scores + first)
-                               : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    bits[0] = OrderedBits(x.x), bits[1] = OrderedBits(x.y);
-    bits[2] = OrderedBits(x.z), bits[3] = OrderedBits(x.w);
-  }
-  __device__ __forceinline__ bool valid(int i) const { return first + i < n; }
-};
+// Adds the block's counts of the thread's bins to those in memory.
+__device__ __forceinline__ void AddOwnCounts(int2 own, int32_t* bins) {
+  if (own.x > 0) atomicAdd(bins + FirstOfOwnBins(), own.x);
+  if (own.y > 0) atomicAdd(bins + FirstOfOwnBins() + 1, own.y);
+}
 
 // A block a slice: counts the next bits of scores whose first bits are the pivot's.
 __global__ void __launch_bounds__(kSelectThreads, 1)
     NextBitsKernel(SelectTask task, ScoreRows rows, SharedRows shared_rows) {
   __shared__ SelectShared shared;
   const SharedRow row(task, rows, shared_rows, blockIdx.y);
+  const int slice = int(blockIdx.x);
   int2& own_counts = *reinterpret_cast<int2*>(shared.counts + FirstOfOwnBins());
   own_counts = make_int2(0, 0);
   WaitForPrevious();
   LetNextBegin();
-  const int slice = int(blockIdx.x);
   if (slice * kSliceKeys >= row.n) return;
-  const OwnScores own(row, slice);
+  const OwnScores own(row.scores, row.n, slice);
   const int2 first_bits = *reinterpret_cast<const int2*>(row.bins + FirstOfOwnBins());
-  if (row.bins[kNotFiniteAt] > 0) return;
+  const bool is_finite = row.bins[kNotFiniteAt] == 0;
+  if (slice == 0 && threadIdx.x < kLastBins) row.last_bits[threadIdx.x] = 0;
   const PivotBin found = FindPivot(shared, first_bits, row.k);
-  const int bin = found.bin;
   if (slice == 0 && threadIdx.x == 0) {
-    *reinterpret_cast<int2*>(row.bins + kPivotAt) = make_int2(found.bin, found.above);
+    row.state->is_finite = is_finite;
+    row.state->first_bits = uint32_t(found.bin);
+    row.state->wanted_of_first = row.k - found.above;
   }
+  if (!is_finite) return;
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    CountBin(shared.counts, own.valid(i) && int(own.bits[i] >> 21) == bin,
+    CountBin(shared.counts, own.valid(i) && int(own.bits[i] >> 21) == found.bin,
              int(own.bits[i] >> 10 & 2047));
   }
   __syncthreads();
-  int32_t* next_bits = row.bins + kNextBitsAt + FirstOfOwnBins();
-  if (own_counts.x > 0) atomicAdd(next_bits, own_counts.x);
-  if (own_counts.y > 0) atomicAdd(next_bits + 1, own_counts.y);
+  AddOwnCounts(own_counts, row.bins + kNextBitsAt);
 }
 
-constexpr int kMostSlices = kSelectThreads;  // a thread each; a longer row takes the slow way
-constexpr int kMostTies = 8192;              // that a block ranks, if they are not equal
-constexpr int kTaken = 1 << 15;
-struct RankShared {
-  SelectShared select;
-  int above[kMostSlices], ties[kMostSlices];  // of the slices before
-  uint16_t tie[kMostTies];  // its last bits, then how many before it are taken, and kTaken if it is
-  uint32_t least, largest;
-  bool is_last;
-};
-
-// Gives up what its slice has, `pivot` being the 22 bits of the last of the largest.
-__device__ __forceinline__ void GiveUp(const OwnScores& own, uint32_t pivot, uint2* to,
-                                       SliceCounts* counts, RankShared& shared) {
-  uint32_t least = 0xffffffffu, largest = 0;
-  int own_above = 0, own_ties = 0;
+// A block a slice: counts what is above the pivot's first 22 bits, and the last bits of what has
+// them, the ties, which it also lists.
+__global__ void __launch_bounds__(kSelectThreads, 1)
+    LastBitsKernel(SelectTask task, ScoreRows rows, SharedRows shared_rows) {
+  __shared__ SelectShared shared;
+  __shared__ int last_of_first_tie;
+  const SharedRow row(task, rows, shared_rows, blockIdx.y);
+  const int slice = int(blockIdx.x);
+  int2& own_counts = *reinterpret_cast<int2*>(shared.counts + FirstOfOwnBins());
+  own_counts = make_int2(0, 0);
+  const OwnScores own(row.scores, row.n, slice);  // older than the kernel before
+  WaitForPrevious();
+  LetNextBegin();
+  if (slice * kSliceKeys >= row.n) return;
+  const RowState state = *row.state;
+  const int2 next_bits = *reinterpret_cast<const int2*>(row.bins + kNextBitsAt + FirstOfOwnBins());
+  if (slice == 0) {  // has been read by the kernel before
+    *reinterpret_cast<int2*>(row.bins + FirstOfOwnBins()) = make_int2(0, 0);
+    if (threadIdx.x == 0) row.bins[kNotFiniteAt] = 0;
+  }
+  if (!state.is_finite) return;
+  const PivotBin found = FindPivot(shared, next_bits, state.wanted_of_first);
+  const uint32_t pivot = state.first_bits << 11 | uint32_t(found.bin);
+  if (slice == 0 && threadIdx.x == 0) {
+    row.state->pivot = pivot;
+    row.state->wanted = state.wanted_of_first - found.above;
+  }
+  bool is_tie[kAtOnce];
+  int counts = 0;  // above in the low half, ties in the high one
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    if (!own.valid(i) || own.bits[i] >> 10 < pivot) continue;
-    if (own.bits[i] >> 10 > pivot) {
-      ++own_above;
-    } else {
-      ++own_ties;
-      const uint32_t last_bits = own.bits[i] & 1023;
-      least = last_bits < least ? last_bits : least;
-      largest = last_bits > largest ? last_bits : largest;
-    }
-  }
-  if (own_ties > 0) {
-    atomicMin(&shared.least, least);
-    atomicMax(&shared.largest, largest);
+    is_tie[i] = own.valid(i) && own.bits[i] >> 10 == pivot;
+    counts += int(own.valid(i) && own.bits[i] >> 10 > pivot) + (int(is_tie[i]) << 16);
+    CountBin(shared.counts, is_tie[i], int(own.bits[i] & (kLastBins - 1)));
   }
   int total;
-  const int before = SumBefore(own_above | own_ties << 16, shared.select.warp_sums[1], &total);
-  int above = before & 0xffff, ties = before >> 16;
-  const int all_above = total & 0xffff;
+  int at = SumBefore(counts, shared.warp_sums[1], &total) >> 16;
+  uint16_t* list = row.last_of_tie + slice * kSliceKeys;
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
-    if (!own.valid(i) || own.bits[i] >> 10 < pivot) continue;
-    const uint32_t index = uint32_t(own.first + i);
-    if (own.bits[i] >> 10 > pivot) {
-      to[above++] = make_uint2(index, uint32_t(ties));
-    } else {
-      to[all_above + ties++] = make_uint2(index, (own.bits[i] & 1023) | uint32_t(above) << 10);
-    }
-  }
-  if (threadIdx.x == 0) *counts = {all_above, total >> 16, shared.least, shared.largest};
-}
-
-// Of values that ascend from 0, the last that is not above i.
-__device__ __forceinline__ int SliceOf(const int* before, int num_slices, int i) {
-  int low = 0;
-  for (int end = num_slices; end - low > 1;) {
-    const int middle = (low + end) / 2;
-    if (before[middle] <= i) {
-      low = middle;
-    } else {
-      end = middle;
-    }
-  }
-  return low;
-}
-
-// From the last bits of `count` ties in shared.tie, of which the `wanted` largest are taken, how
-// many before each are. Last bits are counted in shared.select.counts. Ends with a barrier.
-__device__ __forceinline__ void RankTies(int count, int wanted, RankShared& shared) {
-  SelectShared& select = shared.select;
-  const PivotBin found = FindBin(select, wanted);
-  const int equal = wanted - found.above;  // that are taken
-  const int each = (count + kSelectThreads - 1) / kSelectThreads;
-  const int first = int(threadIdx.x) * each, end = min(first + each, count);
-  int own = 0;  // above in the low half, equal in the high one
-  for (int i = first; i < end; ++i) {
-    own += shared.tie[i] > found.bin ? 1 : shared.tie[i] == found.bin ? 1 << 16 : 0;
-  }
-  int total;
-  int before = SumBefore(own, select.warp_sums[1], &total);
-  for (int i = first; i < end; ++i) {
-    const int last_bits = shared.tie[i];
-    const bool is_taken = last_bits > found.bin || (last_bits == found.bin && before >> 16 < equal);
-    shared.tie[i] =
-        uint16_t((before & 0xffff) + min(before >> 16, equal)) | (is_taken ? kTaken : 0);
-    before += last_bits > found.bin ? 1 : last_bits == found.bin ? 1 << 16 : 0;
+    if (!is_tie[i]) continue;
+    const int last = int(own.bits[i] & (kLastBins - 1));
+    if (at == 0) last_of_first_tie = last;
+    list[at++] = uint16_t(last);
   }
   __syncthreads();
+  AddOwnCounts(own_counts, row.last_bits);
+  if (threadIdx.x == 0) {
+    const int ties = total >> 16;
+    const bool are_equal = ties > 0 && shared.counts[last_of_first_tie] == ties;
+    row.slices[slice] = {total & 0xffff, ties, int(are_equal)};
+  }
 }
 
-struct Candidate {
-  int index = 0;
-  int before = 0;  // in the row: ties before one above, those above before a tie
-  uint32_t last_bits = 0;
-};
-
-// The list of a row whose slices have given up what they have, by the last block. wanted: of the
-// ties. REQUIRES: shared.select.counts are 0.
-__device__ __forceinline__ void WriteList(const SharedRow& row, const SliceCounts* slices,
-                                          const uint2* from, int wanted, int32_t* list,
-                                          RankShared& shared) {
-  const int num_slices = (row.n + kSliceKeys - 1) / kSliceKeys, slice = int(threadIdx.x);
-  const int4 words = slice < num_slices ? __ldcg(reinterpret_cast<const int4*>(slices + slice))
-                                        : make_int4(0, 0, -1, 0);
-  const SliceCounts own{words.x, words.y, uint32_t(words.z), uint32_t(words.w)};
-  if (threadIdx.x == 0) shared.least = 0xffffffffu, shared.largest = 0;
-  int num_above, num_ties;
-  shared.above[slice] = SumBefore(own.above, shared.select.warp_sums[0], &num_above);
-  shared.ties[slice] = SumBefore(own.ties, shared.select.warp_sums[1], &num_ties);
-  if (own.ties > 0) {
-    atomicMin(&shared.least, own.least);
-    atomicMax(&shared.largest, own.largest);
-  }
-  __syncthreads();
-  const bool are_equal = shared.least == shared.largest;
-  if (num_slices > kMostSlices || (!are_equal && num_ties > kMostTies)) {
-    Cut cut;
-    FindCut(row.scores, row.n, row.k, nullptr, shared.select, &cut);
-    WriteTaken(row.scores, row.n, cut, shared.select, list);
-    return;
-  }
-  const auto tie = [&](int i) {
-    if (i >= num_ties) return Candidate{};
-    const int s = SliceOf(shared.ties, num_slices, i);
-    const int above = s + 1 < num_slices ? shared.above[s + 1] : num_above;  // up to its end
-    const uint2 c = __ldcg(from + s * kSliceKeys + above - shared.above[s] + i - shared.ties[s]);
-    return Candidate{int(c.x), shared.above[s] + int(c.y >> 10), c.y & 1023};
-  };
-  const auto above = [&](int i) {
-    if (i >= num_above) return Candidate{};
-    const int s = SliceOf(shared.above, num_slices, i);
-    const uint2 c = __ldcg(from + s * kSliceKeys + i - shared.above[s]);
-    return Candidate{int(c.x), shared.ties[s] + int(c.y), 0};
-  };
-  // Most have no more; on their way while ties are ranked.
-  const int thread = int(threadIdx.x);
-  const Candidate first_tie = tie(thread), first_above = above(thread);
-  const Candidate second_above = above(thread + kSelectThreads);
-  if (!are_equal) {
-    for (int i = thread; i < num_ties; i += kSelectThreads) {
-      const uint32_t last_bits = (i == thread ? first_tie : tie(i)).last_bits;
-      shared.tie[i] = uint16_t(last_bits);
-      atomicAdd(shared.select.counts + last_bits, 1);
+// Of a slice whose ties are listed, how many scores are above `last`, the pivot's last bits, and how
+// many equal it.
+__device__ __forceinline__ TakenCounts CountsOfSlice(const SliceCounts& slice,
+                                                     const uint16_t* last_of_tie, int last) {
+  TakenCounts counts{slice.above, 0};
+  const int listed = slice.are_equal ? 1 : slice.ties, each = slice.are_equal ? slice.ties : 1;
+  constexpr int kWordTies = int(sizeof(uint4) / sizeof(uint16_t));
+  for (int i = 0; i < listed; i += kWordTies) {
+    const uint4 word = *reinterpret_cast<const uint4*>(last_of_tie + i);
+    const uint32_t pairs[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+    for (int j = 0; j < kWordTies; ++j) {
+      const int tie = int(pairs[j / 2] >> 16 * (j % 2) & 0xffff);
+      if (i + j < listed && tie > last) counts.above += each;
+      if (i + j < listed && tie == last) counts.equal += each;
     }
-    RankTies(num_ties, wanted, shared);
   }
-  const auto taken_before = [&](int i) {  // of ties, before tie i
-    if (are_equal) return min(i, wanted);
-    return i < num_ties ? shared.tie[i] & (kTaken - 1) : wanted;
-  };
-  for (int i = thread; i < num_above; i += kSelectThreads) {
-    const Candidate c = i == thread                    ? first_above
-                        : i == thread + kSelectThreads ? second_above
-                                                       : above(i);
-    list[i + taken_before(c.before)] = c.index;
-  }
-  for (int i = thread; i < (are_equal ? wanted : num_ties); i += kSelectThreads) {
-    if (!are_equal && !(shared.tie[i] & kTaken)) continue;
-    const Candidate c = i == thread ? first_tie : tie(i);
-    list[taken_before(i) + c.before] = c.index;
-  }
+  return counts;
 }
 
-// A block a slice gives up what it has; a row's last to end writes the list.
+// A block a slice: writes what is taken of it behind what is taken of the slices before.
 __global__ void __launch_bounds__(kSelectThreads, 1)
     TakeKernel(SelectTask task, ScoreRows rows, SharedRows shared_rows, int32_t* bad,
                int32_t code) {
-  __shared__ RankShared shared;
+  __shared__ SelectShared shared;
+  __shared__ int slice_sums[2][kSelectWarps];
   const int64_t row_index = blockIdx.y;
-  const int slice = int(blockIdx.x);
+  const int slice = int(blockIdx.x), thread = int(threadIdx.x);
   const SharedRow row(task, rows, shared_rows, row_index);
-  const bool is_live = row_index < *task.live;
-  *reinterpret_cast<int2*>(shared.select.counts + FirstOfOwnBins()) = make_int2(0, 0);
-  if (threadIdx.x == 0) shared.least = 0xffffffffu, shared.largest = 0;
+  const OwnScores own(row.scores, row.n, slice);  // older than the kernel before
   WaitForPrevious();
   LetNextBegin();
-  if (slice == 0 && threadIdx.x == 0 && is_live) {
+  if (slice == 0 && thread == 0 && row_index < *task.live) {
     task.selection.counts[row_index] = row.n > 0 ? row.k : 0;
   }
   if (slice * kSliceKeys >= row.n) return;
-  SliceCounts* slices = shared_rows.slices + row_index * shared_rows.num_slices;
-  uint2* candidates = shared_rows.candidates + row_index * rows.pitch;
-  const OwnScores own(row, slice);
-  int32_t* own_bins = row.bins + FirstOfOwnBins();
-  const int2 pivot = *reinterpret_cast<const int2*>(row.bins + kPivotAt);  // PivotBin
-  const int2 next_bits = *reinterpret_cast<const int2*>(own_bins + kNextBitsAt);
-  const bool is_finite = row.bins[kNotFiniteAt] == 0;
-  int wanted = row.k;
-  if (is_finite) {
-    wanted -= pivot.y;
-    const PivotBin next = FindPivot(shared.select, next_bits, wanted);
-    wanted -= next.above;
-    GiveUp(own, uint32_t(pivot.x) << 11 | uint32_t(next.bin), candidates + slice * kSliceKeys,
-           slices + slice, shared);
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    const int num_slices = (row.n + kSliceKeys - 1) / kSliceKeys;
-    __threadfence();  // of what the block wrote, then of what the others did
-    shared.is_last = atomicAdd(row.bins + kTicketAt, 1) == num_slices - 1;
-    __threadfence();
-  }
-  __syncthreads();
-  if (!shared.is_last) return;
-  *reinterpret_cast<int2*>(own_bins) = make_int2(0, 0);
-  *reinterpret_cast<int2*>(own_bins + kNextBitsAt) = make_int2(0, 0);
-  if (threadIdx.x == 0) {
-    *reinterpret_cast<int4*>(row.bins + kNotFiniteAt) = make_int4(0, 0, 0, 0);
-  }
   int32_t* list = task.selection.lists + row_index * row.k;
-  if (is_finite) return WriteList(row, slices, candidates, wanted, list, shared);
-  if (threadIdx.x == 0) NoteBad(bad, code, row_index);
-  for (int i = int(threadIdx.x); i < row.k; i += kSelectThreads) list[i] = i;
+  const RowState state = *row.state;
+  if (slice == 0) {  // has been read by the kernel before
+    *reinterpret_cast<int2*>(row.bins + kNextBitsAt + FirstOfOwnBins()) = make_int2(0, 0);
+  }
+  if (!state.is_finite) {
+    if (slice > 0) return;
+    if (thread == 0) NoteBad(bad, code, row_index);
+    for (int i = thread; i < row.k; i += kSelectThreads) list[i] = i;
+    return;
+  }
+  const int2 last_bits = FirstOfOwnBins() < kLastBins
+                             ? *reinterpret_cast<const int2*>(row.last_bits + FirstOfOwnBins())
+                             : make_int2(0, 0);
+  const PivotBin last = FindPivot(shared, last_bits, state.wanted);
+  TakenCounts own_slices;  // a thread's share of the slices before
+  for (int s = thread; s < slice; s += kSelectThreads) {
+    const TakenCounts counts =
+        CountsOfSlice(row.slices[s], row.last_of_tie + s * kSliceKeys, last.bin);
+    own_slices.above += counts.above;
+    own_slices.equal += counts.equal;
+  }
+  TakenCounts before;
+  SumBefore(own_slices.above, slice_sums[0], &before.above);
+  SumBefore(own_slices.equal, slice_sums[1], &before.equal);
+  const Cut cut{state.pivot << 10 | uint32_t(last.bin), state.wanted - last.above};
+  WriteSlice(own, cut, &before, shared.warp_sums[1], list);
 }
 
 constexpr int kClearThreads = 128;
@@ -508,6 +437,8 @@ void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,
   const LaunchShape shape{dim3(unsigned(shared.num_slices), unsigned(task.num_tokens)),
                           dim3(kSelectThreads)};
   Launch("counts of the pivot's next bits", NextBitsKernel, shape, context.stream, task, rows,
+         shared);
+  Launch("counts of the pivot's last bits", LastBitsKernel, shape, context.stream, task, rows,
          shared);
   Launch("the largest of slices", TakeKernel, shape, context.stream, task, rows, shared,
          context.bad.first, context.bad.code);

@@ -20,43 +20,51 @@ struct ScoreRows {
 inline constexpr int64_t kMaxScoreBytes = int64_t{256} << 20;
 
 // Where rows are few and may be long, several blocks share a row: the scores are counted as they
-// are made by their first 11 bits, then those that may be the last of the largest by the next 11;
-// slices of the row give up what is above those 22 bits, and what has them.
+// are made by their first 11 bits, then by slices of the row those that may be the last of the
+// largest by the next 11, then by the last 10; then slices write what is taken of them.
 inline constexpr int64_t kFewRows = 16;
 inline constexpr int64_t kLongRow = 16384;
 inline constexpr int kSliceKeys = 4096;
-// Counts of a row, all 0 between selections: of the first bits, of scores that are not finite, of
-// slices that are done; where the pivot's first bits are found, these and how many are above; then
-// counts of the next bits.
-inline constexpr int kNotFiniteAt = 2048, kTicketAt = 2049, kPivotAt = 2050, kNextBitsAt = 2052;
+inline constexpr int kLastBins = 1024;
+// Counts of a row, all 0 between selections: of the first bits, of scores that are not finite, and
+// of the next bits.
+inline constexpr int kNotFiniteAt = 2048, kNextBitsAt = 2052;
 inline constexpr int64_t kRowBins = 4100;
-// What a slice gives up: scores above the pivot's 22 bits, those that have them, and the least and
-// largest of the latter's last 10 bits.
-struct SliceCounts {
-  int32_t above, ties;
-  uint32_t least, largest;
+// What is known of a row's pivot, the last of the largest.
+struct RowState {
+  int32_t is_finite;  // all scores are
+  uint32_t first_bits;
+  int32_t wanted_of_first;  // of the scores that have these
+  uint32_t pivot;           // first 22 bits
+  int32_t wanted;           // of the scores that have them, the ties
+};
+struct alignas(16) SliceCounts {
+  int32_t above, ties;  // of the pivot's first 22 bits
+  int32_t are_equal;    // all ties, in the last bits too
 };
 struct SharedRows {
-  int32_t* bins = nullptr;        // [rows, kRowBins]
-  SliceCounts* slices = nullptr;  // [rows, slices of a row]
-  // [rows, pitch], those of a slice where it lies, each kind in ascending order. First those above:
-  // index, and how many of the slice's ties are before it; then ties: index, and their last 10 bits
-  // below how many of those above are before it.
-  uint2* candidates = nullptr;
-  int64_t num_slices = 0;  // of a row
+  int32_t* bins = nullptr;          // [rows, kRowBins]
+  SliceCounts* slices = nullptr;    // [rows, slices of a row]
+  uint16_t* last_of_tie = nullptr;  // [rows, slices, kSliceKeys]: last bits of the slice's ties
+  int32_t* last_bits = nullptr;     // [rows, kLastBins]: counts of these
+  RowState* states = nullptr;       // [rows]
+  int64_t num_slices = 0;           // of a row
 
   static constexpr int64_t BytesOfRow(int64_t pitch) {
-    return pitch * int64_t(sizeof(uint2)) +
-           CeilDiv(pitch, kSliceKeys) * int64_t(sizeof(SliceCounts));
+    return CeilDiv(pitch, kSliceKeys) *
+               int64_t(sizeof(SliceCounts) + kSliceKeys * sizeof(uint16_t)) +
+           kLastBins * int64_t(sizeof(int32_t)) + int64_t(sizeof(RowState));
   }
   // In BytesOfRow(pitch) * num_rows bytes, aligned to 16.
   static SharedRows In(uint8_t* memory, int64_t pitch, int64_t num_rows, int32_t* bins) {
     SharedRows s;
     s.bins = bins;
     s.num_slices = CeilDiv(pitch, kSliceKeys);
+    const int64_t slices = num_rows * s.num_slices;
     s.slices = reinterpret_cast<SliceCounts*>(memory);
-    memory += num_rows * s.num_slices * int64_t(sizeof(SliceCounts));
-    s.candidates = reinterpret_cast<uint2*>(memory);
+    s.last_of_tie = reinterpret_cast<uint16_t*>(s.slices + slices);
+    s.last_bits = reinterpret_cast<int32_t*>(s.last_of_tie + slices * kSliceKeys);
+    s.states = reinterpret_cast<RowState*>(s.last_bits + num_rows * kLastBins);
     return s;
   }
 };
