@@ -508,9 +508,9 @@ TEST_F(ForwardTest, OnlyWhatSelectsTakesMemoryForIt) {
   };
   const uint64_t bare = bytes(kDense, kLongest);
   const auto lists = [](int64_t keys) { return uint64_t(kTokens * keys) * sizeof(int32_t); };
-  // Floats and two planes of each query, its weight as projected and scaled, its scale.
+  // Floats and two planes of each query, its weight as projected and with its scale.
   const auto queries = uint64_t(kTokens * config_.index_num_heads) *
-                       (uint64_t(config_.index_head_dim) * 6 + 3 * sizeof(float));
+                       (uint64_t(config_.index_head_dim) * 6 + 2 * sizeof(float));
   EXPECT_EQ(bytes(kDense, kShort), bare);
   EXPECT_EQ(bytes(kAuto, config_.index_topk), bare);
   EXPECT_EQ(bytes(kAuto, config_.index_topk + 1), bare + lists(config_.index_topk) + queries);

@@ -8,7 +8,8 @@
 namespace hillstar {
 
 // score[k] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * key_scale + 0.0, where head h adds
-// w[h] * x to sum[h % 4] (ascending, by fma from 0), x = max(float(PlaneProduct(q, key)), 0) * 2^-30.
+// w[h] * x to sum[h % 4] (ascending, by fma from 0), x = max(float(PlaneProduct(q, key)), 0) *
+// 2^-30.
 //   q_hi, q_lo: int8 [heads, dim], q_lo not read where keys have one plane
 //   w: f32 [heads], IndexQueries::weight
 //   keys: panels of the pages

@@ -62,8 +62,8 @@ SIMD_INLINE void DotPanel(const PackedQueries<kLow, kNumHeads>& queries, const u
   }
 }
 
-// Adds the heads [first, first + kNumHeads) to the sums of some panels' keys. kLow: keys and queries
-// have a low plane.
+// Adds the heads [first, first + kNumHeads) to the sums of some panels' keys. kLow: keys and
+// queries have a low plane.
 template <bool kLow, int kNumHeads>
 void AddHeads(const IndexScoreSlice& s, int64_t first, int64_t first_panel, int64_t end_panel,
               F32 (*sums)[kIndexSums]) {

@@ -370,7 +370,7 @@ __global__ void __launch_bounds__(MostScoreWarps(kPlanes) * kWarpLanes, 1)
 // A block per (512 keys, four tokens that see the same): a unit's keys stay in registers while the
 // tokens' heads go by. REQUIRES dim <= kShortDims.
 template <int kColumns, int kPlanes>
-__global__ void __launch_bounds__(kTogetherWarps * kWarpLanes, kPlanes == 2 ? 2 : 4)
+__global__ void __launch_bounds__(kTogetherWarps* kWarpLanes, kPlanes == 2 ? 2 : 4)
     IndexScoresTogetherKernel(const __grid_constant__ ScoreArguments a) {
   constexpr int kSteps = kShortDims / kStepDims;
   __shared__ int64_t keys_of[kTogether];
@@ -450,8 +450,8 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   if (a.together) {
     const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
     Launch("index scores of neighbours", IndexScoresTogetherKernel<kColumns, kPlanes>,
-           {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))), dim3(kTogetherWarps * kWarpLanes),
-            size_t(together_bytes)},
+           {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))),
+            dim3(kTogetherWarps * kWarpLanes), size_t(together_bytes)},
            context.stream, a);
   }
   const int query_bytes = ScoreSharedBytes(a.padded_dim, a.padded_heads, kPlanes);
@@ -465,8 +465,8 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   constexpr int kMost = MostScoreWarps(kPlanes);
   const int most = is_fetched ? std::min(kMost, room) : kMost;
   const int warps = int(std::clamp<int64_t>(CeilDiv(units, at_once), std::min(4, most), most));
-  const int64_t blocks = std::max(std::min(CeilDiv(units, warps), at_once),
-                                  CeilDiv(units, warps * kMostUnitsPerWarp));
+  const int64_t blocks =
+      std::max(std::min(CeilDiv(units, warps), at_once), CeilDiv(units, warps * kMostUnitsPerWarp));
   Launch("index scores",
          is_fetched ? IndexScoresKernel<kColumns, kPlanes, true>
                     : IndexScoresKernel<kColumns, kPlanes, false>,

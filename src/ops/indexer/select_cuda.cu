@@ -332,8 +332,8 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   }
 }
 
-// Of a slice whose ties are listed, how many scores are above `last`, the pivot's last bits, and how
-// many equal it.
+// Of a slice whose ties are listed, how many scores are above `last`, the pivot's last bits, and
+// how many equal it.
 __device__ __forceinline__ TakenCounts CountsOfSlice(const SliceCounts& slice,
                                                      const uint16_t* last_of_tie, int last) {
   TakenCounts counts{slice.above, 0};

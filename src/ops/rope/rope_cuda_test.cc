@@ -69,19 +69,17 @@ void ExpectSameIndexQueries(const TestStep& step, const QueryShape& shape,
   const int64_t stride = RoundUp(shape.nope + shape.rope, 16);
   HostQueries want(rows, stride);
   ReferenceOps reference;
-  reference->MakeIndexQueries(
-      step.host(), q.data(), weights.data(), shape, max_keys,
-      {{want.hi.data(), want.lo.data(), stride}, want.first.data()});
+  reference->MakeIndexQueries(step.host(), q.data(), weights.data(), shape, max_keys,
+                              {{want.hi.data(), want.lo.data(), stride}, want.first.data()});
   TestContext context{size_t(step.num_rows())};
   const DeviceArray<float> device_q(q), device_weights(weights);
   const DeviceQueries got(rows, stride);
-  MakeIndexQueries(*context,
-                   {step.device(),
-                    device_q.data(),
-                    device_weights.data(),
-                    shape,
-                    max_keys,
-                    {{got.hi.data(), got.lo.data(), stride}, got.first.data()}});
+  MakeIndexQueries(*context, {step.device(),
+                              device_q.data(),
+                              device_weights.data(),
+                              shape,
+                              max_keys,
+                              {{got.hi.data(), got.lo.data(), stride}, got.first.data()}});
   EXPECT_EQ(context.bad(), reference.TakeBad(step.num_rows()));
   got.ExpectEqual(want);
 }
