@@ -62,22 +62,34 @@ SIMD_INLINE void DotPanel(const PackedQueries<kLow, kNumHeads>& queries, const u
   }
 }
 
-// Adds the heads [first, first + kNumHeads) to the sums of some panels' keys. kLow: keys and
-// queries have a low plane.
+// Adds the heads [first, first + kNumHeads) to the sums of some panels' keys, which the first heads
+// begin and the last ones make scores of. kLow: keys and queries have a low plane.
 template <bool kLow, int kNumHeads>
 void AddHeads(const IndexScoreSlice& s, int64_t first, int64_t first_panel, int64_t end_panel,
               F32 (*sums)[kIndexSums]) {
   const int64_t dim = s.layout.dim;
   const PackedQueries<kLow, kNumHeads> queries(s.q_hi + first * dim, s.q_lo + first * dim, dim);
-  for (int64_t p = first_panel; p < end_panel; ++p) {
+  const bool is_last = first + kNumHeads == s.num_heads;
+  // Whole rounds of sums begin with the first.
+  const int64_t first_sum = kNumHeads % kIndexSums == 0 ? 0 : first % kIndexSums;
+  for (int64_t p = first_panel; p < end_panel; ++p, ++sums) {
     const uint8_t* panel = s.pages.panel(s.layout, p * kLanes);
     const uint8_t* next = p + 1 < end_panel ? s.pages.panel(s.layout, (p + 1) * kLanes) : panel;
     F32 d[kNumHeads];
     DotPanel<kLow, kNumHeads>(queries, panel, next, s.layout.quad_bytes(), dim / 4, d);
+    F32 sum[kIndexSums];
+    for (int j = 0; j < kIndexSums; ++j) sum[j] = first == 0 ? Set(0.0f) : (*sums)[j];
     for (int h = 0; h < kNumHeads; ++h) {
       const F32 x = Mul(Max(d[h], Set(0.0f)), Set(kIndexUnit));
-      F32& sum = sums[p - first_panel][(first + h) % kIndexSums];
-      sum = Fma(Set(s.w[first + h]), x, sum);
+      F32& own = sum[(first_sum + h) % kIndexSums];
+      own = Fma(Set(s.w[first + h]), x, own);
+    }
+    if (is_last) {
+      const F32 key_scale = Load(reinterpret_cast<const float*>(panel + s.layout.scales_at()));
+      const F32 all = Add(Add(sum[0], sum[1]), Add(sum[2], sum[3]));
+      Store(s.scores + p * kLanes, Add(Mul(all, key_scale), Set(0.0f)));
+    } else {
+      for (int j = 0; j < kIndexSums; ++j) (*sums)[j] = sum[j];
     }
   }
 }
@@ -90,19 +102,9 @@ void AddAllHeads(const IndexScoreSlice& s) {
   const int64_t end = s.first_panel + s.num_panels;
   for (int64_t p = s.first_panel; p < end; p += at_once) {
     const int64_t next = end - p < at_once ? end : p + at_once;
-    for (int64_t i = 0; i < next - p; ++i) {
-      for (F32& sum : sums[i]) sum = Set(0.0f);
-    }
     int64_t h = 0;
     for (; h + kHeads <= s.num_heads; h += kHeads) AddHeads<kLow, kHeads>(s, h, p, next, sums);
     for (; h < s.num_heads; ++h) AddHeads<kLow, 1>(s, h, p, next, sums);
-    for (int64_t panel = p; panel < next; ++panel) {
-      const F32(&sum)[kIndexSums] = sums[panel - p];
-      const uint8_t* bytes = s.pages.panel(s.layout, panel * kLanes);
-      const F32 key_scale = Load(reinterpret_cast<const float*>(bytes + s.layout.scales_at()));
-      const F32 all = Add(Add(sum[0], sum[1]), Add(sum[2], sum[3]));
-      Store(s.scores + panel * kLanes, Add(Mul(all, key_scale), Set(0.0f)));
-    }
   }
 }
 
