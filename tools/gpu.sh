@@ -128,7 +128,7 @@ kernels() {
 
 # bench MODEL ARGUMENTS...
 bench() {
-  note "bench ${*:2}"
+  note "bench $(basename "$1") ${*:2}"
   "$hillstar" bench -m "$1" --device cuda --repeat 3 "${@:2}" 2>&1 | tee -a "$table" || failed=1
 }
 
@@ -140,6 +140,8 @@ measure() {
   bench "$five" --kv-format q8 --synthetic-context 262144
   bench "$five" --kv-format q8 --attention dense --synthetic-context 262144
   nine=$(synth 9)
+  # The difference is four MoE layers, none of which selects.
+  bench "$five" --context 2048 --prompt-tokens 2048 --context-tokens 0 --prefill-chunk 2048
   bench "$nine" --context 2048 --prompt-tokens 2048 --context-tokens 0 --prefill-chunk 2048
 }
 

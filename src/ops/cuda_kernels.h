@@ -222,8 +222,8 @@ struct SelectTask {
 // tokens go in rounds.
 size_t SelectScratchBytes(int64_t max_tokens, int64_t max_positions);
 size_t SelectBinBytes(int64_t max_tokens);
-// REQUIRES: the kernel before (that makes the queries) waits before LetNextBegin() and writes no
-// keys, which are read before it has ended.
+// REQUIRES: of the kernel before (that makes the queries) every thread waits before it ends or
+// calls LetNextBegin(), and none writes keys, which are read before it has ended.
 void Select(const KernelContext& context, const SelectTask& task);
 // Ops::ListAll.
 void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* live,

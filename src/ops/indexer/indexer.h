@@ -7,9 +7,12 @@
 
 namespace hillstar {
 
+inline constexpr int kIndexSums = 4;
+inline constexpr float kIndexUnit = 0x1p-30f;  // times a product of 128 dimensions: below 1
+
 // score[k] = ((sum[0] + sum[1]) + (sum[2] + sum[3])) * key_scale + 0.0, where head h adds
-// w[h] * x to sum[h % 4] (ascending, by fma from 0), x = max(float(PlaneProduct(q, key)), 0) *
-// 2^-30.
+// w[h] * x to sum[h % 4] (ascending, by fma from 0), with
+// x = max(float(PlaneProduct(q, key)), 0) * 2^-30.
 //   q_hi, q_lo: int8 [heads, dim], q_lo not read where keys have one plane
 //   w: f32 [heads], IndexQueries::weight
 //   keys: panels of the pages
@@ -18,8 +21,6 @@ namespace hillstar {
 // REQUIRES: dim % 16 == 0, dim <= 512. Synchronous, no allocation.
 // Numerics: docs/numerics.md, "Indexer". Source: DeepSeek-V3.2 report, section 2 (lightning
 // indexer), with GLM-5.2's scaling.
-inline constexpr int kIndexSums = 4;
-inline constexpr float kIndexUnit = 0x1p-30f;  // above every product of 128 dimensions
 struct IndexScoreSlice {
   IndexKeyLayout layout;
   PageTable pages;

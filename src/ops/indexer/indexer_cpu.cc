@@ -4,7 +4,8 @@
 namespace hillstar::HILLSTAR_LEVEL {
 namespace {
 
-// Keys whose bytes stay in the second-level cache while all heads go by, and how many panels.
+// Keys whose bytes stay in the second-level cache while all heads go by; and of how many panels
+// there are sums on the stack, 16 KB at most.
 constexpr int64_t kCachedBytes = 128 * 1024;
 constexpr int64_t kMostPanels = 64;
 // Heads at once, as many as have their accumulators in registers.

@@ -140,7 +140,7 @@ __device__ __forceinline__ int PlaceInQuad(int p, int g, int t) {
   return (kFetched ? piece ^ SwapOf<kPlanes>(kPlanes == 2 ? t : t / 2) : piece) * 16;
 }
 
-// A warp's units: of its row's, as many apart as there are warps. Stages in
+// A warp's units: every n-th of its row's, n being the warps of all blocks of the row. Stages in
 // shared memory hold those that are on their way; pages' addresses are loaded ahead, a lane each.
 template <int kPlanes>
 struct UnitRing {
@@ -289,7 +289,7 @@ __device__ __forceinline__ float ScoreUnit(const ScoreArguments& a, const uint8_
   const uint8_t* query = queries.planes + lane % 8 * queries.pitch + lane / 8 * 16;
   float sum[4] = {};
   for (int group = 0; group < a.padded_heads; group += 8 * kColumns) {
-    KeyDots<kColumns, kPlanes, kFetched> dots;
+    KeyDots<kColumns, kPlanes, kFetched> dots;  // only keys of few dimensions are fetched
     dots.Clear();
     for (int d = 0; d < a.padded_dim; d += kStepDims) {
       KeyPlane keys[kPlanes];
@@ -445,8 +445,9 @@ template <int kColumns, int kPlanes>
 void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   a.padded_heads = int(RoundUp(a.task.num_heads, 8 * kColumns));
   const int together_bytes = ScoreSharedBytes(a.padded_dim, kTogether * a.padded_heads, kPlanes);
+  constexpr int kNumbersBytes = 128;  // keys_of, likewise
   a.together = !a.bins && a.num_tokens >= kManyTokens && a.padded_dim <= kShortDims &&
-               together_bytes <= context.shared_bytes;
+               together_bytes + kNumbersBytes <= context.shared_bytes;
   if (a.together) {
     const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
     Launch("index scores of neighbours", IndexScoresTogetherKernel<kColumns, kPlanes>,
@@ -456,7 +457,8 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   }
   const int query_bytes = ScoreSharedBytes(a.padded_dim, a.padded_heads, kPlanes);
   const int warp_bytes = UnitRing<kPlanes>::kStages * 2 * int(a.task.layout.panel_bytes());
-  constexpr int kCountBytes = (kBins + 1) * int(sizeof(int));
+  // The kernel's own counts; what the launch gives begins at a multiple of 128 bytes.
+  constexpr int kCountBytes = int(RoundUp((kBins + 1) * int64_t{sizeof(int)}, 128));
   const int room = (context.shared_bytes - query_bytes - kCountBytes) / warp_bytes;  // for warps
   const bool is_fetched = a.padded_dim <= kShortDims && room > 0;
   // A block a multiprocessor, if that leaves a warp few units; else more.

@@ -25,6 +25,9 @@ struct TestShape {
   std::vector<size_t> same_keys = {};  // tokens that see those of the token before
   int64_t bad_token = -1;              // has a weight that is infinite
   int num_multiprocessors = 0;         // that there are; 0: those of the device
+  int shared_bytes = 0;                // likewise
+  int opposite = 0;  // if not 0: planes of keys and, times this, queries are 127 and -128
+  float weight = 0;  // if not 0: of every head
 };
 
 class SelectRun {
@@ -34,8 +37,9 @@ class SelectRun {
     q_hi_.resize(rows * dim);
     q_lo_.resize(rows * dim);
     for (size_t row = 0; row < rows; ++row) {
-      const float scale = Quantise(&q_hi_[row * dim], &q_lo_[row * dim]);
-      weight_.push_back(random_.Normal() * scale * 0x1p22f / std::sqrt(float(dim)));
+      const float scale = Quantise(s_.opposite, &q_hi_[row * dim], &q_lo_[row * dim]);
+      weight_.push_back(
+          s_.weight != 0 ? s_.weight : random_.Normal() * scale * 0x1p22f / std::sqrt(float(dim)));
     }
     if (s_.bad_token >= 0) {
       weight_[size_t(s_.bad_token * s_.heads)] = std::numeric_limits<float>::infinity();
@@ -48,6 +52,7 @@ class SelectRun {
     const size_t live = s_.num_live < 0 ? num_tokens : size_t(s_.num_live);
     TestContext context(num_tokens);
     if (s_.num_multiprocessors > 0) context->num_multiprocessors = s_.num_multiprocessors;
+    if (s_.shared_bytes > 0) context->shared_bytes = s_.shared_bytes;
     UploadPages();
     const DeviceArray<int64_t> positions(positions_);
     const DeviceArray<int32_t> num_live(std::vector<int32_t>{int32_t(live)});
@@ -123,9 +128,13 @@ class SelectRun {
   }
 
  private:
-  float Quantise(int8_t* hi, int8_t* lo) {
+  float Quantise(int opposite, int8_t* hi, int8_t* lo) {
     const AlignedVector<float> x = TestValues(s_.kind, s_.layout.dim, random_);
-    return QuantiseRow(x.data(), s_.layout.dim, hi, lo);
+    const float scale = QuantiseRow(x.data(), s_.layout.dim, hi, lo);
+    if (opposite == 0) return scale;
+    std::fill_n(hi, s_.layout.dim, int8_t(127 * opposite));
+    std::fill_n(lo, s_.layout.dim, int8_t(-128));
+    return scale;
   }
   void AddToken(size_t t) {
     positions_.push_back(s_.num_keys[t] - 1);
@@ -147,7 +156,7 @@ class SelectRun {
     for (size_t i = 0; i < pages_.size(); ++i) pages_[i] = host_pages_[i].data();
     std::vector<int8_t> hi(size_t(s_.layout.dim)), lo(hi.size());
     for (int64_t pos = 0; pos < s_.num_keys[t]; ++pos) {
-      const float scale = Quantise(hi.data(), lo.data());
+      const float scale = Quantise(s_.opposite == 0 ? 0 : 1, hi.data(), lo.data());
       StoreIndexKey(s_.layout, HostPages(t), pos, hi.data(), lo.data(), scale);
     }
   }
@@ -239,6 +248,50 @@ TEST(IndexerCuda, KindsOfValues) {
 TEST(IndexerCuda, ABadTokenIsNoted) {
   HILLSTAR_NEEDS_GPU();
   ExpectSameAsReference({.layout = {128, 1}, .num_keys = {80, 50, 90}, .bad_token = 1});
+}
+
+// The largest sums that planes can have, and products of planes of opposite signs, which are as
+// large as the others.
+TEST(IndexerCuda, ExtremesOfThePlanes) {
+  HILLSTAR_NEEDS_GPU();
+  for (int64_t planes : {1, 2}) {
+    for (int64_t dim : {64, 128, 144}) {
+      for (int opposite : {1, -1}) {
+        SCOPED_TRACE(fmt::format("{} planes of {}, {}", planes, dim, opposite));
+        TestShape shape{.layout = {dim, planes}, .num_keys = {80, 50}, .opposite = opposite};
+        ExpectSameAsReference(shape);
+        shape.num_keys = std::vector<int64_t>(17, 40);
+        for (size_t t = 1; t < 17; ++t) shape.same_keys.push_back(t);
+        ExpectSameAsReference(shape);
+      }
+    }
+  }
+}
+
+// Negative weights times little underflow to -0, which would sort below +0.
+TEST(IndexerCuda, NegativeZeroBecomesPositiveZero) {
+  HILLSTAR_NEEDS_GPU();
+  for (int64_t heads : {4, 8, 32}) {
+    ExpectSameAsReference(
+        {.layout = {16, 1}, .heads = heads, .num_keys = {80}, .opposite = 1, .weight = -1e-44f});
+  }
+}
+
+// From no room for a warp's keys to room for many warps'.
+TEST(IndexerCuda, LittleSharedMemory) {
+  HILLSTAR_NEEDS_GPU();
+  for (int64_t planes : {1, 2}) {
+    for (int64_t heads : {3, 40}) {
+      for (int kilobytes = 27; kilobytes <= 60; kilobytes += 3) {
+        SCOPED_TRACE(fmt::format("{} planes, {} heads, {} KB", planes, heads, kilobytes));
+        ExpectSameAsReference({.layout = {128, planes},
+                               .heads = heads,
+                               .num_keys = {80, 300},
+                               .num_multiprocessors = 2,
+                               .shared_bytes = kilobytes << 10});
+      }
+    }
+  }
 }
 
 // Tokens of one sequence, as a prompt has them, between others.

@@ -44,14 +44,15 @@ class IndexInputs {
           random_.Normal() * scale * 0x1p22f / std::sqrt(float(layout_.dim));
     }
   }
-  void FillConstant(int8_t q, int8_t key) {
+  void FillConstant(int8_t q, int8_t key) { FillConstant(q, q, key, key); }
+  void FillConstant(int8_t q_hi, int8_t q_lo, int8_t key_hi, int8_t key_lo) {
     const size_t dim = static_cast<size_t>(layout_.dim);
-    const std::vector<int8_t> keys(dim, key);
+    const std::vector<int8_t> hi(dim, key_hi), lo(dim, key_lo);
     for (int64_t pos = 0; pos < num_keys_; ++pos) {
-      StoreIndexKey(layout_, pages(), pos, keys.data(), keys.data(), 1.0f);
+      StoreIndexKey(layout_, pages(), pos, hi.data(), lo.data(), 1.0f);
     }
-    std::fill(q_hi_.begin(), q_hi_.end(), q);
-    std::fill(q_lo_.begin(), q_lo_.end(), q);
+    std::fill(q_hi_.begin(), q_hi_.end(), q_hi);
+    std::fill(q_lo_.begin(), q_lo_.end(), q_lo);
     std::fill(w_.begin(), w_.end(), 1 / kIndexUnit);
   }
 
@@ -169,6 +170,19 @@ TEST(IndexScores, ExtremesOfThePlanesStayExact) {
           const float d = static_cast<float>(dim * q * key * (planes == 2 ? 258 : 256));
           EXPECT_EQ(scores[0], d > 0 ? 2 * d : 0.0f);
         }
+      }
+    }
+  }
+}
+
+// The largest sums of products of opposite signs, whose planes' sums have them too.
+TEST(IndexScores, OppositePlanesStayExact) {
+  for (int64_t dim : {16, 128, 512}) {
+    for (int64_t planes : {1, 2}) {
+      for (int q : {-127, 127}) {
+        IndexInputs in({dim, planes}, 2, 16, 1);
+        in.FillConstant(static_cast<int8_t>(q), -128, 127, -128);
+        ExpectScoresAgree(in, fmt::format("{} planes, dim {} q {}", planes, dim, q));
       }
     }
   }

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "device/cuda/contract.cuh"
+#include "ops/indexer/select_cuda.cuh"
 
 namespace hillstar::cuda {
 
 // Of 11 bits, and one more for scores that are not finite.
 inline constexpr int kBins = 2048;
 inline constexpr int kNotFiniteBin = kBins;
+static_assert(kNotFiniteBin == kNotFiniteAt);
 
 // Adds this thread's bin, if it has one, to the counts. All lanes of a warp together. Long plateaus
 // of one value are counted by a warp at once.

@@ -140,8 +140,8 @@ struct OwnScores {
 
   __device__ __forceinline__ OwnScores(const float* scores, int num_scores, int slice)
       : first(slice * kSliceKeys + int(threadIdx.x) * kAtOnce), n(num_scores) {
-    // Rows have room for whole vectors.
-    const float4 x = first < n ? *reinterpret_cast<const float4*>(scores + first)
+    // Rows have room for whole vectors. Past the L1 cache, which knows nothing of other kernels.
+    const float4 x = first < n ? __ldcg(reinterpret_cast<const float4*>(scores + first))
                                : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     bits[0] = OrderedBits(x.x), bits[1] = OrderedBits(x.y);
     bits[2] = OrderedBits(x.z), bits[3] = OrderedBits(x.w);
@@ -261,14 +261,15 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   const OwnScores own(row.scores, row.n, slice);
   const int2 first_bits = *reinterpret_cast<const int2*>(row.bins + FirstOfOwnBins());
   const bool is_finite = row.bins[kNotFiniteAt] == 0;
-  if (slice == 0 && threadIdx.x < kLastBins) row.last_bits[threadIdx.x] = 0;
+  static_assert(kSelectThreads == kLastBins);
+  if (slice == 0) row.last_bits[threadIdx.x] = 0;
+  if (slice == 0 && threadIdx.x == 0) row.state->is_finite = is_finite;
+  if (!is_finite) return;
   const PivotBin found = FindPivot(shared, first_bits, row.k);
   if (slice == 0 && threadIdx.x == 0) {
-    row.state->is_finite = is_finite;
     row.state->first_bits = uint32_t(found.bin);
     row.state->wanted_of_first = row.k - found.above;
   }
-  if (!is_finite) return;
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
     CountBin(shared.counts, own.valid(i) && int(own.bits[i] >> 21) == found.bin,
@@ -292,26 +293,30 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
   WaitForPrevious();
   LetNextBegin();
   if (slice * kSliceKeys >= row.n) return;
-  const RowState state = *row.state;
+  const bool is_finite = row.state->is_finite;
+  const uint32_t first_bits = row.state->first_bits;
+  const int wanted = row.state->wanted_of_first;
   const int2 next_bits = *reinterpret_cast<const int2*>(row.bins + kNextBitsAt + FirstOfOwnBins());
   if (slice == 0) {  // has been read by the kernel before
     *reinterpret_cast<int2*>(row.bins + FirstOfOwnBins()) = make_int2(0, 0);
     if (threadIdx.x == 0) row.bins[kNotFiniteAt] = 0;
   }
-  if (!state.is_finite) return;
-  const PivotBin found = FindPivot(shared, next_bits, state.wanted_of_first);
-  const uint32_t pivot = state.first_bits << 11 | uint32_t(found.bin);
+  if (!is_finite) return;
+  const PivotBin found = FindPivot(shared, next_bits, wanted);
+  const uint32_t pivot = first_bits << 11 | uint32_t(found.bin);
   if (slice == 0 && threadIdx.x == 0) {
     row.state->pivot = pivot;
-    row.state->wanted = state.wanted_of_first - found.above;
+    row.state->wanted = wanted - found.above;
   }
   bool is_tie[kAtOnce];
+  int last[kAtOnce];
   int counts = 0;  // above in the low half, ties in the high one
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
     is_tie[i] = own.valid(i) && own.bits[i] >> 10 == pivot;
+    last[i] = int(own.bits[i] & (kLastBins - 1));
     counts += int(own.valid(i) && own.bits[i] >> 10 > pivot) + (int(is_tie[i]) << 16);
-    CountBin(shared.counts, is_tie[i], int(own.bits[i] & (kLastBins - 1)));
+    CountBin(shared.counts, is_tie[i], last[i]);
   }
   int total;
   int at = SumBefore(counts, shared.warp_sums[1], &total) >> 16;
@@ -319,37 +324,65 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
 #pragma unroll
   for (int i = 0; i < kAtOnce; ++i) {
     if (!is_tie[i]) continue;
-    const int last = int(own.bits[i] & (kLastBins - 1));
-    if (at == 0) last_of_first_tie = last;
-    list[at++] = uint16_t(last);
+    if (at == 0) last_of_first_tie = last[i];
+    list[at++] = uint16_t(last[i]);
   }
   __syncthreads();
-  AddOwnCounts(own_counts, row.last_bits);
-  if (threadIdx.x == 0) {
-    const int ties = total >> 16;
-    const bool are_equal = ties > 0 && shared.counts[last_of_first_tie] == ties;
-    row.slices[slice] = {total & 0xffff, ties, int(are_equal)};
+  bool differs = false;
+#pragma unroll
+  for (int i = 0; i < kAtOnce; ++i) {
+    differs = differs || (is_tie[i] && last[i] != last_of_first_tie);
   }
+  const bool are_equal = __syncthreads_or(differs) == 0;
+  AddOwnCounts(own_counts, row.last_bits);
+  if (threadIdx.x == 0) row.slices[slice] = {total & 0xffff, total >> 16, int(are_equal)};
 }
 
-// Of a slice whose ties are listed, how many scores are above `last`, the pivot's last bits, and
-// how many equal it.
-__device__ __forceinline__ TakenCounts CountsOfSlice(const SliceCounts& slice,
-                                                     const uint16_t* last_of_tie, int last) {
-  TakenCounts counts{slice.above, 0};
-  const int listed = slice.are_equal ? 1 : slice.ties, each = slice.are_equal ? slice.ties : 1;
-  constexpr int kWordTies = int(sizeof(uint4) / sizeof(uint16_t));
-  for (int i = 0; i < listed; i += kWordTies) {
-    const uint4 word = *reinterpret_cast<const uint4*>(last_of_tie + i);
-    const uint32_t pairs[4] = {word.x, word.y, word.z, word.w};
+// Adds the ties of a word of a slice's list, each `times`; n: of the list from this word on; last:
+// the pivot's last bits.
+constexpr int kWordTies = int(sizeof(uint4) / sizeof(uint16_t));
+__device__ __forceinline__ void AddTies(const uint16_t* word, int n, int times, int last,
+                                        TakenCounts* counts) {
+  const uint4 all = *reinterpret_cast<const uint4*>(word);
+  const uint32_t pairs[4] = {all.x, all.y, all.z, all.w};
 #pragma unroll
-    for (int j = 0; j < kWordTies; ++j) {
-      const int tie = int(pairs[j / 2] >> 16 * (j % 2) & 0xffff);
-      if (i + j < listed && tie > last) counts.above += each;
-      if (i + j < listed && tie == last) counts.equal += each;
+  for (int i = 0; i < kWordTies; ++i) {
+    const int tie = int(pairs[i / 2] >> 16 * (i % 2) & 0xffff);
+    if (i < n && tie > last) counts->above += times;
+    if (i < n && tie == last) counts->equal += times;
+  }
+}
+// Of the slices before this one, by all threads of the block. Has three barriers. last: the
+// pivot's last bits.
+__device__ __forceinline__ TakenCounts CountsBefore(const SharedRow& row, int slice, int last,
+                                                    int (&warp_sums)[2][kSelectWarps]) {
+  TakenCounts own;
+  bool any_long = false;
+  for (int s = int(threadIdx.x); s < slice; s += kSelectThreads) {
+    const SliceCounts counts = row.slices[s];
+    own.above += counts.above;
+    if (counts.are_equal || counts.ties <= kWordTies) {
+      AddTies(row.last_of_tie + s * kSliceKeys,
+              counts.are_equal ? min(counts.ties, 1) : counts.ties,
+              counts.are_equal ? counts.ties : 1, last, &own);
+    } else {
+      any_long = true;
     }
   }
-  return counts;
+  if (__syncthreads_or(any_long)) {  // a warp for each
+    const int warp = int(threadIdx.x) / kWarpLanes, lane = int(threadIdx.x) % kWarpLanes;
+    for (int s = warp; s < slice; s += kSelectWarps) {
+      const SliceCounts counts = row.slices[s];
+      if (counts.are_equal || counts.ties <= kWordTies) continue;
+      for (int i = lane * kWordTies; i < counts.ties; i += kWarpLanes * kWordTies) {
+        AddTies(row.last_of_tie + s * kSliceKeys + i, counts.ties - i, 1, last, &own);
+      }
+    }
+  }
+  TakenCounts before;
+  SumBefore(own.above, warp_sums[0], &before.above);
+  SumBefore(own.equal, warp_sums[1], &before.equal);
+  return before;
 }
 
 // A block a slice: writes what is taken of it behind what is taken of the slices before.
@@ -383,16 +416,7 @@ __global__ void __launch_bounds__(kSelectThreads, 1)
                              ? *reinterpret_cast<const int2*>(row.last_bits + FirstOfOwnBins())
                              : make_int2(0, 0);
   const PivotBin last = FindPivot(shared, last_bits, state.wanted);
-  TakenCounts own_slices;  // a thread's share of the slices before
-  for (int s = thread; s < slice; s += kSelectThreads) {
-    const TakenCounts counts =
-        CountsOfSlice(row.slices[s], row.last_of_tie + s * kSliceKeys, last.bin);
-    own_slices.above += counts.above;
-    own_slices.equal += counts.equal;
-  }
-  TakenCounts before;
-  SumBefore(own_slices.above, slice_sums[0], &before.above);
-  SumBefore(own_slices.equal, slice_sums[1], &before.equal);
+  TakenCounts before = CountsBefore(row, slice, last.bin, slice_sums);
   const Cut cut{state.pivot << 10 | uint32_t(last.bin), state.wanted - last.above};
   WriteSlice(own, cut, &before, shared.warp_sums[1], list);
 }

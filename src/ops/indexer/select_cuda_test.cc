@@ -159,6 +159,19 @@ TEST(SelectCuda, TiesAndPlateaus) {
   }
 }
 
+// More slices than a block has threads: each thread has several of those before its own.
+TEST(SelectCuda, ARowOfFourMillion) {
+  HILLSTAR_NEEDS_GPU();
+  constexpr size_t kKept = 2048;
+  const size_t n = size_t(kSliceKeys) * 1026 + 77;
+  // Half of what is kept are larger and lie all over the row, the first of the others are ties.
+  ExpectAsSorted(
+      {RowOf(n, [](size_t i) { return i % 4096 == 5 ? 2.0f
+                                      : i % 3 == 1  ? 1.0f
+                                                    : 0.5f; })}, kKept,
+      Way::kSlices);
+}
+
 TEST(SelectCuda, ValuesThatAreNotFinite) {
   HILLSTAR_NEEDS_GPU();
   constexpr float kInfinity = std::numeric_limits<float>::infinity();

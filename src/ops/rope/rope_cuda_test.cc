@@ -12,8 +12,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Outputs of either kind of query: rows of planes, and two floats a row.
-// `second` is for queries with two scales.
+// Outputs of either kind of query: rows of planes, and one or two floats a row.
 struct HostQueries {
   AlignedVector<int8_t> hi, lo;
   AlignedVector<float> first, second;
