@@ -62,6 +62,8 @@ struct MemoryPlan {
   uint64_t index_keys = 0;  // likewise
   uint64_t workspace = 0;
   uint64_t program = 0;  // code, tokenizer, threads: an allowance
+  int64_t num_pages = 0;
+  uint64_t page_addresses = 0;  // of workspace, which grows with num_pages
   uint64_t on_device() const {
     return dense_weights + experts + latent_kv + index_keys + workspace;
   }

@@ -20,6 +20,8 @@ constexpr int64_t kMaxPrefillChunk = 8192;
 constexpr uint64_t kProgramBytes = uint64_t{9} << 20;
 // A tokenizer's tables for each byte of its JSON, measured likewise.
 constexpr uint64_t kTokenizerFactor = 12;
+// Where a page's latents and index keys lie, in a GPU's memory (StepTables).
+constexpr uint64_t kPageAddressBytes = 2 * sizeof(uint8_t*);
 
 int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) {
   if (options.context_tokens == 0) return std::min(config.max_positions, kDefaultContext);
@@ -96,23 +98,21 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
 
 int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
   const int64_t context = KvShape::PagesOf(sizes.context_tokens);
-  if (sizes.kv_bytes == 0) return std::max(context, KvShape::PagesOf(sizes.kv_tokens));
+  const int64_t asked = KvShape::PagesOf(sizes.kv_tokens), wanted = std::max(context, asked);
+  if (sizes.kv_bytes == 0) return wanted;
   const auto pages = int64_t(sizes.kv_bytes / uint64_t(shape.page_bytes()));
-  const auto refuse = [&](int64_t wanted, const std::string& for_what, const char* or_else) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("{:.1f} MB hold {} tokens, less than {} (--kv-memory {} or more{})",
-                            double(sizes.kv_bytes) / 1e6, pages * kPageTokens, for_what,
-                            CeilDiv(wanted * shape.page_bytes(), 1'000'000), or_else));
-  };
-  if (pages < context) {
-    refuse(context, fmt::format("the context of {}", sizes.context_tokens),
-           ", or a smaller --context");
-  }
-  const int64_t asked = KvShape::PagesOf(sizes.kv_tokens);
-  if (pages < asked) {
-    refuse(asked, fmt::format("the {} of all sequences at once", asked * kPageTokens), "");
-  }
-  return pages;
+  if (pages >= wanted) return pages;
+  const bool has_context_only = wanted == context;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{:.1f} MB hold {} tokens, less than {} (--kv-memory {} or more{})",
+                          double(sizes.kv_bytes) / 1e6, pages * kPageTokens,
+                          has_context_only
+                              ? fmt::format("the context of {}", sizes.context_tokens)
+                              : fmt::format("the {} of all sequences at once", asked * kPageTokens),
+                          CeilDiv(wanted * shape.page_bytes(), 1'000'000),
+                          has_context_only && pages > 0
+                              ? fmt::format(", or --context {} or less", pages * kPageTokens)
+                              : ""));
 }
 
 PreparedBytesFn CpuPreparedBytes(const EngineSizes& sizes) {
@@ -136,6 +136,8 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
                    prepared_bytes(OpsLimits(c, shape, sizes)) +
                    RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
                    uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);
+  plan.num_pages = pages;
+  if (kind == DeviceKind::kGpu) plan.page_addresses = uint64_t(pages) * kPageAddressBytes;
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
   return plan;
 }
@@ -152,13 +154,37 @@ MemoryPlan PredictMemory(const EngineOptions& options) {
   return PlanMemory(*source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
 }
 
+namespace {
+
+// Of pages that were asked for by themselves, or for more tokens than a context has, when
+// `available` bytes are left for them.
+std::string PagesThatFit(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available) {
+  const auto num_pages = uint64_t(plan.num_pages);
+  const uint64_t page_bytes = (plan.latent_kv + plan.index_keys) / num_pages;
+  const uint64_t megabytes =
+      available / (page_bytes + plan.page_addresses / num_pages) * page_bytes / 1'000'000;
+  const auto pages = int64_t(megabytes * 1'000'000 / page_bytes);  // of so many megabytes
+  if (pages == 0) return "; no page fits: --prefill-chunk and --context make the rest smaller";
+  if (sizes.kv_bytes == 0 || pages < KvShape::PagesOf(sizes.kv_tokens)) {
+    return fmt::format("; pages of {} tokens fit, for fewer or shorter sequences",
+                       pages * kPageTokens);
+  }
+  std::string text = fmt::format("; {} MB of pages fit (--kv-memory)", megabytes);
+  if (pages < KvShape::PagesOf(sizes.context_tokens)) {
+    text += fmt::format(" with a context of {} tokens (--context)", pages * kPageTokens);
+  }
+  return text;
+}
+
+}  // namespace
+
 void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available,
                std::string_view device) {
   const bool is_cpu = device == "cpu";
   const uint64_t total = is_cpu ? plan.total() : plan.on_device();
   if (total <= available) return;
   const auto gb = [](uint64_t bytes) { return double(bytes) / 1e9; };
-  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = total - kv;
+  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = total - kv - plan.page_addresses;
   // Pages were asked for by themselves, or for more tokens than a context has.
   const bool has_context_only = sizes.kv_bytes == 0 && sizes.kv_tokens <= sizes.context_tokens;
   std::string text = fmt::format(
@@ -171,8 +197,7 @@ void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t availa
                            : fmt::format("the {} tokens of all sequences at once", sizes.kv_tokens),
       gb(total - kv - plan.dense_weights - plan.experts));
   if (!has_context_only && available > rest) {
-    text += fmt::format("; {} MB of pages fit (--kv-memory)", (available - rest) / 1'000'000);
-    throw Error(ErrorCode::kBudget, text);
+    throw Error(ErrorCode::kBudget, text + PagesThatFit(plan, sizes, available - rest));
   }
   // Most of the rest does not depend on the context, so this is on the safe side.
   const int64_t fitting =
