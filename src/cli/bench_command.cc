@@ -39,7 +39,7 @@ struct Measured {
   double load_bytes = 0;  // of weights in memory
   uint64_t peak_bytes = 0;
   int64_t longest_tokens = 0;    // of a sequence so far, warm-up included
-  uint64_t predicted_bytes = 0;  // for a context of longest_tokens
+  uint64_t predicted_bytes = 0;  // for sequences of longest_tokens
   double bandwidth = 0;          // bytes a second
   double bytes_per_token = 0;
   double peak_products = 0;  // of two bytes a second
@@ -248,10 +248,8 @@ int BenchCommand(const Options& options) {
     m.longest_tokens = std::max(m.longest_tokens, before + row.num_tokens);
   }
   EngineOptions as_used = EngineOptionsFrom(options, model.folder, /*load_mtp=*/false);
-  as_used.context_tokens = m.longest_tokens;
-  as_used.kv_bytes = 0;
   as_used.device = model.engine->device().id;
-  const MemoryPlan as_used_memory = PredictMemory(as_used);
+  const MemoryPlan as_used_memory = PredictMemory(as_used, m.longest_tokens);
   m.predicted_bytes = IsCpu(*model.engine) ? as_used_memory.total() : as_used_memory.on_device();
   if (IsCpu(*model.engine)) {
     const std::vector<double> passes = Beside(m.rows, false);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu_topology.h"
+#include "device/host_memory.h"
 #include "engine/open_device.h"
 #include "model/rope_table.h"
 #include "model/workspace.h"
@@ -16,9 +17,9 @@ namespace {
 
 constexpr int64_t kDefaultContext = 16384;
 constexpr int64_t kMaxPrefillChunk = 8192;
-// Program text, libraries and heap at rest, measured with the built-in model.
-constexpr uint64_t kProgramBytes = uint64_t{9} << 20;
-// A tokenizer's tables for each byte of its JSON, measured likewise.
+// Program text, libraries and heap at rest, measured with small models.
+constexpr uint64_t kProgramBytes = uint64_t{12} << 20;
+// A tokenizer's tables for each byte of its JSON: 3 to 13 where measured, most without merges.
 constexpr uint64_t kTokenizerFactor = 12;
 // Where a page's latents and index keys lie, in a GPU's memory (StepTables).
 constexpr uint64_t kPageAddressBytes = 2 * sizeof(uint8_t*);
@@ -32,6 +33,10 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
                     options.context_tokens, config.max_positions));
   }
   return options.context_tokens;
+}
+
+uint64_t LogitBytes(const ModelConfig& config, const EngineSizes& sizes) {
+  return uint64_t(sizes.max_sequences * config.vocab_size) * sizeof(float);
 }
 
 }  // namespace
@@ -134,24 +139,61 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
   plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.attention,
                                   kind == DeviceKind::kCpu) +
                    prepared_bytes(OpsLimits(c, shape, sizes)) +
-                   RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
-                   uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);
+                   RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) + LogitBytes(c, sizes);
   plan.num_pages = pages;
   if (kind == DeviceKind::kGpu) plan.page_addresses = uint64_t(pages) * kPageAddressBytes;
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
   return plan;
 }
 
-MemoryPlan PredictMemory(const EngineOptions& options) {
+namespace {
+
+// What is taken of a plan once num_tokens tokens have been there.
+MemoryPlan TakenOf(MemoryPlan plan, const ModelSource& source, const EngineSizes& sizes,
+                   DeviceKind kind, int64_t num_tokens) {
+  const ModelConfig& c = source.config();
+  const KvShape shape = KvShapeOf(source, sizes.kv_format);
+  const int64_t pages = std::min(plan.num_pages, KvShape::PagesOf(num_tokens));
+  const uint64_t latent_kv = uint64_t(pages * shape.latent_page_bytes());
+  const uint64_t index_keys = uint64_t(pages * shape.index_page_bytes());
+  if (kind == DeviceKind::kGpu) {
+    plan.latent_kv = latent_kv;
+    plan.index_keys = index_keys;
+    return plan;
+  }
+  plan.latent_kv = ResidentBytes(plan.latent_kv, latent_kv);
+  plan.index_keys = ResidentBytes(plan.index_keys, index_keys);
+  EngineSizes used = sizes;
+  used.context_tokens = std::min(sizes.context_tokens, num_tokens);
+  used.step_tokens = std::min(sizes.step_tokens, num_tokens);
+  const auto prepared = [&](const EngineSizes& s) {
+    return CpuOps::PreparedBytes(OpsLimits(c, shape, s), s.num_threads);
+  };
+  plan.workspace = ResidentWorkspaceBytes(c, sizes.step_tokens, used.step_tokens,
+                                          sizes.context_tokens, sizes.attention) +
+                   ResidentBytes(prepared(sizes), prepared(used)) +
+                   ResidentBytes(RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens),
+                                 RopeTable::Bytes(c.qk_rope_dim, used.context_tokens)) +
+                   LogitBytes(c, sizes);
+  return plan;
+}
+
+}  // namespace
+
+MemoryPlan PredictMemory(const EngineOptions& options, std::optional<int64_t> num_tokens) {
   const DeviceChoice choice = ParseDevice(options);
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
   const EngineSizes sizes = ResolveSizes(options, source->config());
+  DeviceKind kind = DeviceKind::kCpu;
+  PreparedBytesFn prepared_bytes = CpuPreparedBytes(sizes);
   if (!choice.may_be_cpu) {
     const CudaLibraryFound found = LoadCudaLibrary(options.cuda_library);
     if (!found.library) throw Error(ErrorCode::kDevice, found.why_not);
-    return PlanMemory(*source, sizes, DeviceKind::kGpu, found.library->prepared_bytes);
+    kind = DeviceKind::kGpu;
+    prepared_bytes = found.library->prepared_bytes;
   }
-  return PlanMemory(*source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
+  const MemoryPlan plan = PlanMemory(*source, sizes, kind, prepared_bytes);
+  return num_tokens ? TakenOf(plan, *source, sizes, kind, *num_tokens) : plan;
 }
 
 namespace {

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "device/host_memory.h"
+
 namespace hillstar {
 namespace {
 
@@ -194,6 +196,40 @@ TEST(PredictMemory, GrowsWithContextChunkAndThreads) {
   EXPECT_LT(narrow.workspace, longer.workspace / 2);
   options.num_threads = 8;
   EXPECT_GT(PredictMemory(options).workspace, narrow.workspace);
+}
+
+// An engine for long contexts takes more for a few tokens than one that is made for a few.
+TEST(PredictMemory, OfFewTokensCountsWhatTheyTouch) {
+  EngineOptions options = BuiltIn();
+  const MemoryPlan whole = PredictMemory(options), few = PredictMemory(options, 64);
+  EXPECT_EQ(PredictMemory(options, 16384).total(), whole.total());
+  options.context_tokens = 64;
+  const MemoryPlan made_for_few = PredictMemory(options);
+  EXPECT_EQ(PredictMemory(options, 64).total(), made_for_few.total());
+  // A huge page each.
+  EXPECT_EQ(few.latent_kv, uint64_t{2} << 20);
+  EXPECT_EQ(few.index_keys, uint64_t{2} << 20);
+  EXPECT_GT(few.workspace, 2 * made_for_few.workspace);
+  EXPECT_LT(few.workspace, whole.workspace);
+}
+
+TEST(PredictMemory, OfFewTokensOnAGpuTakesAllButPages) {
+  EngineOptions options = BuiltIn();
+  options.device = "cuda:0";
+  options.cuda_library = HILLSTAR_CUDA_LIBRARY;
+  const MemoryPlan whole = PredictMemory(options), few = PredictMemory(options, 64);
+  EXPECT_EQ(few.workspace, whole.workspace);
+  EXPECT_EQ(256 * few.latent_kv, whole.latent_kv);
+  EXPECT_EQ(256 * few.index_keys, whole.index_keys);
+}
+
+TEST(ResidentMemory, IsOfWholeHugePagesInLargeBuffers) {
+  constexpr uint64_t kHuge = uint64_t{2} << 20;
+  EXPECT_EQ(ResidentBytes(kHuge - 1, 5000), 5000u);
+  EXPECT_EQ(ResidentBytes(kHuge, 1), kHuge);
+  EXPECT_EQ(ResidentBytes(3 * kHuge, 0), 0u);
+  EXPECT_EQ(ResidentBytes(3 * kHuge, kHuge + 1), 2 * kHuge);
+  EXPECT_EQ(ResidentBytes(kHuge + 4096, kHuge + 1), kHuge + 4096);
 }
 
 // Bytes a token and layer for 512 + 64 values, and a token's index key of 128.
