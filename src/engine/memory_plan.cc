@@ -188,7 +188,12 @@ MemoryPlan PredictMemory(const EngineOptions& options, std::optional<int64_t> nu
   PreparedBytesFn prepared_bytes = CpuPreparedBytes(sizes);
   if (!choice.may_be_cpu) {
     const CudaLibraryFound found = LoadCudaLibrary(options.cuda_library);
-    if (!found.library) throw Error(ErrorCode::kDevice, found.why_not);
+    if (!found.library) {
+      throw Error(ErrorCode::kDevice,
+                  fmt::format("the CUDA library knows what a model takes on --device {}, and {}; a "
+                              "build with CUDA makes it, --device cpu tells of the CPU",
+                              options.device, found.why_not));
+    }
     kind = DeviceKind::kGpu;
     prepared_bytes = found.library->prepared_bytes;
   }

@@ -52,7 +52,8 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
 // Opens the model's headers only. Of a GPU where options.device insists on one, else of the CPU.
 // With num_tokens, what an engine of these options has taken once its sequences have held so many
 // tokens at most: of a GPU all but pages, of a CPU's buffers what was touched.
-// Errors: as ParseDevice, ModelSource::Open and ResolveSizes.
+// Errors: as ParseDevice, ModelSource::Open and ResolveSizes; kDevice without a CUDA library, which
+// knows what its kernels take.
 MemoryPlan PredictMemory(const EngineOptions& options,
                          std::optional<int64_t> num_tokens = std::nullopt);
 

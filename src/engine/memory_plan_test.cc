@@ -232,6 +232,21 @@ TEST(ResidentMemory, IsOfWholeHugePagesInLargeBuffers) {
   EXPECT_EQ(ResidentBytes(kHuge + 4096, kHuge + 1), kHuge + 4096);
 }
 
+TEST(PredictMemory, WithoutALibrarySaysWhatToDo) {
+  EngineOptions options = BuiltIn();
+  options.device = "cuda:1";
+  options.cuda_library = "/nowhere/lib.so";
+  try {
+    PredictMemory(options);
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_EQ(std::string(error.what()),
+              "the CUDA library knows what a model takes on --device cuda:1, and there is no "
+              "/nowhere/lib.so; a build with CUDA makes it, --device cpu tells of the CPU");
+  }
+}
+
 // Bytes a token and layer for 512 + 64 values, and a token's index key of 128.
 TEST(PredictMemory, KvFormatsTakeTheBytesOfTheContract) {
   const auto row = [](KvFormat format) { return KvRowLayout{512, 64, format}.row_bytes(); };
