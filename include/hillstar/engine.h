@@ -62,6 +62,8 @@ struct MemoryPlan {
   uint64_t index_keys = 0;  // likewise
   uint64_t workspace = 0;
   uint64_t program = 0;  // code, tokenizer, threads: an allowance
+  int64_t num_pages = 0;
+  uint64_t page_addresses = 0;  // of workspace, which grows with num_pages
   uint64_t on_device() const {
     return dense_weights + experts + latent_kv + index_keys + workspace;
   }
@@ -193,8 +195,8 @@ class Engine {
   // until on_next returns false: what it was told last is not appended. The tokens are those that a
   // Sampler draws from the logits. A GPU computes the next step while the host is still busy with
   // the last. Errors: as Step's, of the first part that has one, or what on_next throws; all
-  // sequences then hold what was appended before that step (a cancelled one, and where on_next
-  // threw, that step's token too). One part's cancel ends the call. REQUIRES as Step.
+  // sequences then hold what was appended before that step (where on_next threw, that step's token
+  // too), on every device. One part's cancel ends the call. REQUIRES as Step.
   virtual void Decode(std::span<const DecodePart> parts, const NextTokensFn& on_next) = 0;
   virtual int64_t max_step_tokens() const = 0;
   virtual int64_t max_sequences() const = 0;

@@ -85,6 +85,10 @@ std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size) {
   return ids;
 }
 
+std::string ShareText(double share) {
+  return share > 1 ? "over the bound" : fmt::format("{:.1f} %", 100 * share);
+}
+
 double MedianOf(std::vector<double> values) {
   std::ranges::sort(values);
   const size_t n = values.size();

@@ -38,6 +38,9 @@ inline constexpr int64_t kWarmUpTokens = 64;
 // Tokens spread over the vocabulary, so that prompts route to all experts; the same in every run.
 std::vector<int32_t> SpreadTokens(int64_t count, int64_t vocab_size);
 
+// Of a bound, as shown: "51.3 %"; what exceeds it shows that the bound does not hold.
+std::string ShareText(double share);
+
 // REQUIRES at least one value.
 double MedianOf(std::vector<double> values);
 

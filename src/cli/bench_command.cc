@@ -39,12 +39,18 @@ struct Measured {
   double load_bytes = 0;  // of weights in memory
   uint64_t peak_bytes = 0;
   int64_t longest_tokens = 0;    // of a sequence so far, warm-up included
-  uint64_t predicted_bytes = 0;  // for a context of longest_tokens
+  uint64_t predicted_bytes = 0;  // for sequences of longest_tokens
   double bandwidth = 0;          // bytes a second
   double bytes_per_token = 0;
   double peak_products = 0;  // of two bytes a second
+  bool has_small_weights = false;
 
   bool has_bounds() const { return bandwidth > 0 && peak_products > 0; }
+  bool IsDecodeOverBound(const Engine& engine) const {
+    return has_bounds() && std::ranges::any_of(rows, [&](const BenchRow& row) {
+             return !row.is_prefill && ShareOfBound(engine, row) > 1;
+           });
+  }
   // Share of the speed at which the weights alone could be read (decode), or the products of bytes
   // alone be done (prefill). REQUIRES has_bounds().
   double ShareOfBound(const Engine& engine, const BenchRow& row) const {
@@ -109,6 +115,13 @@ void PrintKernels(const Measured& m) {
   fmt::print("{:>9.1f} us in all; by layer: {} us\n", total, fmt::join(layers, ", "));
 }
 
+std::string WhyOverBound(const Measured& m) {
+  return m.has_small_weights
+             ? "decode over the bound: the processor's cache holds weights, which are then not "
+               "read from memory"
+             : "decode over the bound: memory was faster during decode than when it was measured";
+}
+
 void PrintTable(const OpenedModel& model, const Measured& m) {
   const Engine& engine = *model.engine;
   fmt::print("{}: weights {}, KV {}, {}\n", model.folder, engine.weight_summary(),
@@ -119,7 +132,7 @@ void PrintTable(const OpenedModel& model, const Measured& m) {
     fmt::print("{:<8} {:>8} {:>10} {:>12.1f} {:>22} {:>16}\n",
                row.is_prefill ? "prefill" : "decode", row.num_tokens, row.context_tokens,
                row.median_rate, fmt::format("{:.1f} to {:.1f}", row.lowest_rate, row.highest_rate),
-               m.has_bounds() ? fmt::format("{:.1f} %", 100 * m.ShareOfBound(engine, row)) : "-");
+               m.has_bounds() ? ShareText(m.ShareOfBound(engine, row)) : "-");
   }
   if (m.has_bounds()) {
     fmt::print(
@@ -127,6 +140,7 @@ void PrintTable(const OpenedModel& model, const Measured& m) {
         "{:.0f} billion products of bytes a second\n",
         m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token,
         m.peak_products / 1e9);
+    if (m.IsDecodeOverBound(engine)) fmt::print("{}\n", WhyOverBound(m));
   }
   fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
              m.load_seconds, m.load_bytes / m.load_seconds / 1e9);
@@ -162,7 +176,12 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
                {"tokens_per_second", row.median_rate},
                {"lowest", row.lowest_rate},
                {"highest", row.highest_rate},
-               {"share_of_bound", m.has_bounds() ? Json(m.ShareOfBound(engine, row)) : Json()}};
+               {"share_of_bound", nullptr}};
+    if (m.has_bounds()) {
+      const double share = m.ShareOfBound(engine, row);
+      if (share <= 1) entry["share_of_bound"] = share;
+      entry["is_over_bound"] = share > 1;
+    }
     json["rows"].push_back(std::move(entry));
   }
   if (!m.kernels.empty()) {
@@ -230,6 +249,7 @@ int BenchCommand(const Options& options) {
     plan.beside_prefill = [&] { return model.engine->MeasureDevicePeaks().products; };
   }
   const auto weights = WeightsToRead(model.engine->weight_memory());
+  m.has_small_weights = IsCpu(*model.engine) && weights.empty();
   if (!weights.empty()) {
     plan.beside_decode = [&] {
       return MeasureReadBandwidth(model.engine->num_threads(), weights, 1);
@@ -248,10 +268,8 @@ int BenchCommand(const Options& options) {
     m.longest_tokens = std::max(m.longest_tokens, before + row.num_tokens);
   }
   EngineOptions as_used = EngineOptionsFrom(options, model.folder, /*load_mtp=*/false);
-  as_used.context_tokens = m.longest_tokens;
-  as_used.kv_bytes = 0;
   as_used.device = model.engine->device().id;
-  const MemoryPlan as_used_memory = PredictMemory(as_used);
+  const MemoryPlan as_used_memory = PredictMemory(as_used, m.longest_tokens);
   m.predicted_bytes = IsCpu(*model.engine) ? as_used_memory.total() : as_used_memory.on_device();
   if (IsCpu(*model.engine)) {
     const std::vector<double> passes = Beside(m.rows, false);

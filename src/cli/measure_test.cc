@@ -15,6 +15,12 @@
 namespace hillstar {
 namespace {
 
+TEST(Bench, NoShareOfABoundIsAboveAll) {
+  EXPECT_EQ(ShareText(0.5134), "51.3 %");
+  EXPECT_EQ(ShareText(1), "100.0 %");
+  EXPECT_EQ(ShareText(1.0001), "over the bound");
+}
+
 // After every token its successor is the most likely.
 FakeModel CountingModel() {
   return [](std::span<const int32_t> ids) {

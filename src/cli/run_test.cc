@@ -68,6 +68,12 @@ TEST(Run, ThinkingIsSplitFromTheAnswer) {
   EXPECT_EQ(Answer("hm</think>Yes.", options, "", 5).out, "hm\nYes.\n");
 }
 
+TEST(Run, AMarkThatClosesNothingIsNotShown) {
+  Options options;
+  options.thinking = "on";
+  EXPECT_EQ(Answer("hm</think>Yes.</think> So.", options, "", 5).out, "Yes. So.\n");
+}
+
 TEST(Run, StopStringsAndLengthEndTheAnswer) {
   Options options;
   options.stop = {"day"};

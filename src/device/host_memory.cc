@@ -12,6 +12,8 @@
 #include <optional>
 #include <string>
 
+#include "core/integers.h"
+
 namespace hillstar {
 namespace {
 
@@ -96,6 +98,11 @@ uint64_t MemoryBudget::used() const {
   uint64_t sum = 0;
   for (const auto& u : used_) sum += u.load();
   return sum;
+}
+
+uint64_t ResidentBytes(uint64_t buffer_bytes, uint64_t touched_bytes) {
+  if (buffer_bytes < kHugePageBytes) return touched_bytes;
+  return std::min(buffer_bytes, uint64_t(RoundUp(int64_t(touched_bytes), kHugePageBytes)));
 }
 
 HostBuffer::HostBuffer(MemoryBudget& budget, MemoryTag tag, size_t num_bytes)

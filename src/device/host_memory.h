@@ -50,6 +50,10 @@ class MemoryBudget {
   std::array<std::atomic<uint64_t>, kNumMemoryTags> used_{};
 };
 
+// Bytes that the system holds memory for of a HostBuffer of which so many were touched, from its
+// begin on. Smaller pages are not counted.
+uint64_t ResidentBytes(uint64_t buffer_bytes, uint64_t touched_bytes);
+
 // Zeroed, page-aligned memory, in huge pages where the system has them. Move-only.
 class HostBuffer {
  public:

@@ -5,6 +5,33 @@
 #include "engine/engine_sequence.h"
 
 namespace hillstar {
+namespace {
+
+// Appends next[p] to part p's sequence and draws the tokens behind them. Errors: of the first part
+// that has one; all sequences are then as they were.
+std::vector<int32_t> StepAll(EngineState& state, std::span<const DecodePart> parts,
+                             std::span<const int32_t> next) {
+  std::vector<StepPart> step(parts.size());
+  std::vector<StepResult> results(parts.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const DecodePart& part = parts[i];
+    step[i] = {part.sequence, next.subspan(i, 1), false, part.cancel, &part.sampling};
+  }
+  EngineSequence::Step(state, step, results);
+  for (StepResult& result : results) {
+    if (!result.error) continue;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Sequence& sequence = *parts[i].sequence;
+      if (!results[i].error) sequence.Truncate(sequence.num_tokens() - 1);
+    }
+    throw *result.error;
+  }
+  std::vector<int32_t> drawn;
+  for (const StepResult& result : results) drawn.push_back(result.drawn);
+  return drawn;
+}
+
+}  // namespace
 
 // Steps of one token for each sequence. Step k appends tokens_[k]; its logits give tokens_[k + 1].
 class EngineSequence::RunAhead {
@@ -21,24 +48,13 @@ class EngineSequence::RunAhead {
 
   // Each step is begun when the one before it has begun; its own tokens are taken after that.
   void Run(const NextTokensFn& on_next) {
-    if (IsCancelled()) throw *error_;
-    BeginAlone();
     while (true) {
-      const int64_t ahead = num_taken_ + 1;
-      const bool runs_ahead = HasRoom() && !Prepare(ahead);
-      if (runs_ahead) Begin(ahead);
-      bool goes_on = false;
-      try {
-        goes_on = Take() && !IsCancelled() && on_next(next_);
-      } catch (...) {  // of on_next's
-        if (runs_ahead) Drop(ahead);
-        throw;
+      if (!BeginAlone()) {
+        next_ = StepAll(s_, parts_, next_);  // which knows whose error is the first
+        if (!on_next(next_)) return;
+        continue;
       }
-      if (goes_on && runs_ahead) continue;
-      if (runs_ahead) Drop(ahead);
-      if (error_) throw *error_;
-      if (!goes_on) return;
-      BeginAlone();
+      if (!RunOn(on_next)) return;
     }
   }
 
@@ -50,6 +66,27 @@ class EngineSequence::RunAhead {
   };
   Flight& flight(int64_t step) { return flights_[size_t(step % 2)]; }
 
+  // From a step that is under way to one that none could be begun behind, or behind which a part is
+  // cancelled. False where on_next ended the decoding.
+  bool RunOn(const NextTokensFn& on_next) {
+    while (true) {
+      const int64_t ahead = num_taken_ + 1;
+      const bool runs_ahead = HasRoom() && !Prepare(ahead);
+      if (runs_ahead) Begin(ahead);
+      bool goes_on = false;
+      try {
+        Take();
+        goes_on = on_next(next_);
+      } catch (...) {
+        if (runs_ahead) Drop(ahead);
+        throw;
+      }
+      if (goes_on && runs_ahead && !IsAnyCancelled()) continue;
+      if (runs_ahead) Drop(ahead);
+      return goes_on;
+    }
+  }
+
   // For the step after the one whose tokens are to be taken.
   bool HasRoom() const {
     return std::ranges::all_of(sequences_, [&](const EngineSequence* s) {
@@ -57,12 +94,8 @@ class EngineSequence::RunAhead {
     });
   }
 
-  bool IsCancelled() {
-    const bool is_cancelled = std::ranges::any_of(
-        parts_, [](const DecodePart& part) { return part.cancel && part.cancel->load(); });
-    if (is_cancelled) error_ = StepError({.outcome = StepSequence::Outcome::kCancelled});
-    return is_cancelled;
-  }
+  static bool IsCancelled(const DecodePart& part) { return part.cancel && part.cancel->load(); }
+  bool IsAnyCancelled() const { return std::ranges::any_of(parts_, IsCancelled); }
 
   // Makes the step's rows writable, or says why they are not.
   std::optional<Error> Prepare(int64_t step) {
@@ -77,14 +110,24 @@ class EngineSequence::RunAhead {
     return std::nullopt;
   }
 
-  // The next step, when none is under way.
-  void BeginAlone() {
-    for (size_t i = 0; i < sequences_.size(); ++i) sequences_[i]->CheckIds({&next_[i], 1});
-    if (const std::optional<Error> error = Prepare(num_taken_)) {
+  // The next step, when none is under way. False, and nothing done, where a part cannot take it.
+  bool BeginAlone() {
+    if (IsAnyCancelled() || !AreIdsTaken()) return false;
+    if (Prepare(num_taken_)) {
       Truncate();
-      throw *error;
+      return false;
     }
     Begin(num_taken_);
+    return true;
+  }
+
+  bool AreIdsTaken() const {
+    try {
+      for (size_t i = 0; i < sequences_.size(); ++i) sequences_[i]->CheckIds({&next_[i], 1});
+    } catch (const Error&) {
+      return false;
+    }
+    return true;
   }
 
   void Begin(int64_t step) {
@@ -106,20 +149,25 @@ class EngineSequence::RunAhead {
     s_.forward->Draw(0, draws_, nullptr);
   }
 
-  // The tokens of the oldest step under way, which has then been appended. False on an error.
-  bool Take() {
+  // The tokens of the oldest step under way, which has then been appended. Errors: of the first
+  // part that has one; nothing is then appended.
+  void Take() {
     Flight& f = flight(num_taken_);
     std::vector<int32_t> ids = s_.forward->TakeDrawn(f.tokens);
     ids.resize(sequences_.size());
+    std::optional<Error> error;
     for (size_t i = 0; i < sequences_.size(); ++i) {
-      EngineSequence& s = *sequences_[i];
-      if (f.outcomes[i].outcome == StepSequence::Outcome::kDone) continue;
-      s.failed_ = true;
-      if (!error_) error_ = StepError(f.outcomes[i]);
+      using Outcome = StepSequence::Outcome;
+      StepSequence& part = f.outcomes[i];
+      if (part.outcome == Outcome::kNonFinite) sequences_[i]->failed_ = true;
+      if (part.outcome == Outcome::kDone && IsCancelled(parts_[i])) {
+        part.outcome = Outcome::kCancelled;
+      }
+      if (part.outcome != Outcome::kDone && !error) error = StepError(part);
     }
-    if (error_) {
+    if (error) {
       Truncate();
-      return false;
+      throw *error;
     }
     for (size_t i = 0; i < sequences_.size(); ++i) {
       EngineSequence& s = *sequences_[i];
@@ -128,7 +176,6 @@ class EngineSequence::RunAhead {
     }
     ++num_taken_;
     next_ = std::move(ids);
-    return true;
   }
 
   // Forgets a step under way. Its kernels write rows that nobody counts any more: before they are
@@ -149,7 +196,6 @@ class EngineSequence::RunAhead {
   std::vector<int32_t> next_;  // what the oldest step under way appends
   std::array<Flight, 2> flights_;
   int64_t num_taken_ = 0;
-  std::optional<Error> error_;
 };
 
 namespace {
@@ -159,23 +205,8 @@ void DecodeStepByStep(EngineState& state, std::span<const DecodePart> parts,
                       const NextTokensFn& on_next) {
   std::vector<int32_t> next;
   for (const DecodePart& part : parts) next.push_back(part.next);
-  std::vector<StepPart> step(parts.size());
-  std::vector<StepResult> results(parts.size());
   do {
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const DecodePart& part = parts[i];
-      step[i] = {part.sequence, std::span(next).subspan(i, 1), false, part.cancel, &part.sampling};
-    }
-    EngineSequence::Step(state, step, results);
-    for (StepResult& result : results) {
-      if (!result.error) continue;
-      for (size_t i = 0; i < parts.size(); ++i) {
-        Sequence& sequence = *parts[i].sequence;
-        if (!results[i].error) sequence.Truncate(sequence.num_tokens() - 1);
-      }
-      throw *result.error;
-    }
-    for (size_t i = 0; i < parts.size(); ++i) next[i] = results[i].drawn;
+    next = StepAll(state, parts, next);
   } while (on_next(next));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/cpu_topology.h"
+#include "device/host_memory.h"
 #include "engine/open_device.h"
 #include "model/rope_table.h"
 #include "model/workspace.h"
@@ -16,10 +17,12 @@ namespace {
 
 constexpr int64_t kDefaultContext = 16384;
 constexpr int64_t kMaxPrefillChunk = 8192;
-// Program text, libraries and heap at rest, measured with the built-in model.
-constexpr uint64_t kProgramBytes = uint64_t{9} << 20;
-// A tokenizer's tables for each byte of its JSON, measured likewise.
+// Program text, libraries and heap at rest, measured with small models.
+constexpr uint64_t kProgramBytes = uint64_t{12} << 20;
+// A tokenizer's tables for each byte of its JSON: 3 to 13 where measured, most without merges.
 constexpr uint64_t kTokenizerFactor = 12;
+// Where a page's latents and index keys lie, in a GPU's memory (StepTables).
+constexpr uint64_t kPageAddressBytes = 2 * sizeof(uint8_t*);
 
 int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) {
   if (options.context_tokens == 0) return std::min(config.max_positions, kDefaultContext);
@@ -30,6 +33,10 @@ int64_t ResolveContext(const EngineOptions& options, const ModelConfig& config) 
                     options.context_tokens, config.max_positions));
   }
   return options.context_tokens;
+}
+
+uint64_t LogitBytes(const ModelConfig& config, const EngineSizes& sizes) {
+  return uint64_t(sizes.max_sequences * config.vocab_size) * sizeof(float);
 }
 
 }  // namespace
@@ -96,23 +103,21 @@ Ops::Limits OpsLimits(const ModelConfig& c, const KvShape& shape, const EngineSi
 
 int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
   const int64_t context = KvShape::PagesOf(sizes.context_tokens);
-  if (sizes.kv_bytes == 0) return std::max(context, KvShape::PagesOf(sizes.kv_tokens));
+  const int64_t asked = KvShape::PagesOf(sizes.kv_tokens), wanted = std::max(context, asked);
+  if (sizes.kv_bytes == 0) return wanted;
   const auto pages = int64_t(sizes.kv_bytes / uint64_t(shape.page_bytes()));
-  const auto refuse = [&](int64_t wanted, const std::string& for_what, const char* or_else) {
-    throw Error(ErrorCode::kUsage,
-                fmt::format("{:.1f} MB hold {} tokens, less than {} (--kv-memory {} or more{})",
-                            double(sizes.kv_bytes) / 1e6, pages * kPageTokens, for_what,
-                            CeilDiv(wanted * shape.page_bytes(), 1'000'000), or_else));
-  };
-  if (pages < context) {
-    refuse(context, fmt::format("the context of {}", sizes.context_tokens),
-           ", or a smaller --context");
-  }
-  const int64_t asked = KvShape::PagesOf(sizes.kv_tokens);
-  if (pages < asked) {
-    refuse(asked, fmt::format("the {} of all sequences at once", asked * kPageTokens), "");
-  }
-  return pages;
+  if (pages >= wanted) return pages;
+  const bool has_context_only = wanted == context;
+  throw Error(ErrorCode::kUsage,
+              fmt::format("{:.1f} MB hold {} tokens, less than {} (--kv-memory {} or more{})",
+                          double(sizes.kv_bytes) / 1e6, pages * kPageTokens,
+                          has_context_only
+                              ? fmt::format("the context of {}", sizes.context_tokens)
+                              : fmt::format("the {} of all sequences at once", asked * kPageTokens),
+                          CeilDiv(wanted * shape.page_bytes(), 1'000'000),
+                          has_context_only && pages > 0
+                              ? fmt::format(", or --context {} or less", pages * kPageTokens)
+                              : ""));
 }
 
 PreparedBytesFn CpuPreparedBytes(const EngineSizes& sizes) {
@@ -134,23 +139,91 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
   plan.workspace = WorkspaceBytes(c, sizes.step_tokens, sizes.context_tokens, sizes.attention,
                                   kind == DeviceKind::kCpu) +
                    prepared_bytes(OpsLimits(c, shape, sizes)) +
-                   RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) +
-                   uint64_t(sizes.max_sequences * c.vocab_size) * sizeof(float);
+                   RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens) + LogitBytes(c, sizes);
+  plan.num_pages = pages;
+  if (kind == DeviceKind::kGpu) plan.page_addresses = uint64_t(pages) * kPageAddressBytes;
   plan.program = kProgramBytes + kTokenizerFactor * source.files().tokenizer.size();
   return plan;
 }
 
-MemoryPlan PredictMemory(const EngineOptions& options) {
+namespace {
+
+// What is taken of a plan once num_tokens tokens have been there.
+MemoryPlan TakenOf(MemoryPlan plan, const ModelSource& source, const EngineSizes& sizes,
+                   DeviceKind kind, int64_t num_tokens) {
+  const ModelConfig& c = source.config();
+  const KvShape shape = KvShapeOf(source, sizes.kv_format);
+  const int64_t pages = std::min(plan.num_pages, KvShape::PagesOf(num_tokens));
+  const uint64_t latent_kv = uint64_t(pages * shape.latent_page_bytes());
+  const uint64_t index_keys = uint64_t(pages * shape.index_page_bytes());
+  if (kind == DeviceKind::kGpu) {
+    plan.latent_kv = latent_kv;
+    plan.index_keys = index_keys;
+    return plan;
+  }
+  plan.latent_kv = ResidentBytes(plan.latent_kv, latent_kv);
+  plan.index_keys = ResidentBytes(plan.index_keys, index_keys);
+  EngineSizes used = sizes;
+  used.context_tokens = std::min(sizes.context_tokens, num_tokens);
+  used.step_tokens = std::min(sizes.step_tokens, num_tokens);
+  const auto prepared = [&](const EngineSizes& s) {
+    return CpuOps::PreparedBytes(OpsLimits(c, shape, s), s.num_threads);
+  };
+  plan.workspace = ResidentWorkspaceBytes(c, sizes.step_tokens, used.step_tokens,
+                                          sizes.context_tokens, sizes.attention) +
+                   ResidentBytes(prepared(sizes), prepared(used)) +
+                   ResidentBytes(RopeTable::Bytes(c.qk_rope_dim, sizes.context_tokens),
+                                 RopeTable::Bytes(c.qk_rope_dim, used.context_tokens)) +
+                   LogitBytes(c, sizes);
+  return plan;
+}
+
+}  // namespace
+
+MemoryPlan PredictMemory(const EngineOptions& options, std::optional<int64_t> num_tokens) {
   const DeviceChoice choice = ParseDevice(options);
   const auto source = ModelSource::Open(options.model, options.weights, options.load_mtp);
   const EngineSizes sizes = ResolveSizes(options, source->config());
+  DeviceKind kind = DeviceKind::kCpu;
+  PreparedBytesFn prepared_bytes = CpuPreparedBytes(sizes);
   if (!choice.may_be_cpu) {
     const CudaLibraryFound found = LoadCudaLibrary(options.cuda_library);
-    if (!found.library) throw Error(ErrorCode::kDevice, found.why_not);
-    return PlanMemory(*source, sizes, DeviceKind::kGpu, found.library->prepared_bytes);
+    if (!found.library) {
+      throw Error(ErrorCode::kDevice,
+                  fmt::format("the CUDA library knows what a model takes on --device {}, and {}; a "
+                              "build with CUDA makes it, --device cpu tells of the CPU",
+                              options.device, found.why_not));
+    }
+    kind = DeviceKind::kGpu;
+    prepared_bytes = found.library->prepared_bytes;
   }
-  return PlanMemory(*source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
+  const MemoryPlan plan = PlanMemory(*source, sizes, kind, prepared_bytes);
+  return num_tokens ? TakenOf(plan, *source, sizes, kind, *num_tokens) : plan;
 }
+
+namespace {
+
+// Of pages that were asked for by themselves, or for more tokens than a context has, when
+// `available` bytes are left for them.
+std::string PagesThatFit(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available) {
+  const auto num_pages = uint64_t(plan.num_pages);
+  const uint64_t page_bytes = (plan.latent_kv + plan.index_keys) / num_pages;
+  const uint64_t megabytes =
+      available / (page_bytes + plan.page_addresses / num_pages) * page_bytes / 1'000'000;
+  const auto pages = int64_t(megabytes * 1'000'000 / page_bytes);  // of so many megabytes
+  if (pages == 0) return "; no page fits: --prefill-chunk and --context make the rest smaller";
+  if (sizes.kv_bytes == 0 || pages < KvShape::PagesOf(sizes.kv_tokens)) {
+    return fmt::format("; pages of {} tokens fit, for fewer or shorter sequences",
+                       pages * kPageTokens);
+  }
+  std::string text = fmt::format("; {} MB of pages fit (--kv-memory)", megabytes);
+  if (pages < KvShape::PagesOf(sizes.context_tokens)) {
+    text += fmt::format(" with a context of {} tokens (--context)", pages * kPageTokens);
+  }
+  return text;
+}
+
+}  // namespace
 
 void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available,
                std::string_view device) {
@@ -158,7 +231,7 @@ void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t availa
   const uint64_t total = is_cpu ? plan.total() : plan.on_device();
   if (total <= available) return;
   const auto gb = [](uint64_t bytes) { return double(bytes) / 1e9; };
-  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = total - kv;
+  const uint64_t kv = plan.latent_kv + plan.index_keys, rest = total - kv - plan.page_addresses;
   // Pages were asked for by themselves, or for more tokens than a context has.
   const bool has_context_only = sizes.kv_bytes == 0 && sizes.kv_tokens <= sizes.context_tokens;
   std::string text = fmt::format(
@@ -171,8 +244,7 @@ void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t availa
                            : fmt::format("the {} tokens of all sequences at once", sizes.kv_tokens),
       gb(total - kv - plan.dense_weights - plan.experts));
   if (!has_context_only && available > rest) {
-    text += fmt::format("; {} MB of pages fit (--kv-memory)", (available - rest) / 1'000'000);
-    throw Error(ErrorCode::kBudget, text);
+    throw Error(ErrorCode::kBudget, text + PagesThatFit(plan, sizes, available - rest));
   }
   // Most of the rest does not depend on the context, so this is on the safe side.
   const int64_t fitting =

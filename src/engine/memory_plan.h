@@ -1,9 +1,9 @@
 // What a model will take of memory, computed from headers alone.
 #pragma once
 
-#include <string_view>
-
 #include <functional>
+#include <optional>
+#include <string_view>
 
 #include "hillstar/engine.h"
 #include "kv/kv_shape.h"
@@ -50,8 +50,12 @@ MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, Devic
                       const PreparedBytesFn& prepared_bytes);
 
 // Opens the model's headers only. Of a GPU where options.device insists on one, else of the CPU.
-// Errors: as ParseDevice, ModelSource::Open and ResolveSizes.
-MemoryPlan PredictMemory(const EngineOptions& options);
+// With num_tokens, what an engine of these options has taken once its sequences have held so many
+// tokens at most: of a GPU all but pages, of a CPU's buffers what was touched.
+// Errors: as ParseDevice, ModelSource::Open and ResolveSizes; kDevice without a CUDA library, which
+// knows what its kernels take.
+MemoryPlan PredictMemory(const EngineOptions& options,
+                         std::optional<int64_t> num_tokens = std::nullopt);
 
 // Errors: kBudget with the plan's parts and what would fit, if the plan asks for more than the
 // `available` bytes of a device: of the CPU all of it, of a GPU what is to lie there.

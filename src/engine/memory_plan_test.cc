@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include "device/host_memory.h"
+
 namespace hillstar {
 namespace {
 
@@ -95,22 +97,89 @@ TEST(PredictMemory, RefusesADeviceOfNoSuchName) {
   }
 }
 
+// 2,000 MB are left for pages of 1 MB.
 TEST(CheckFits, NamesWhatAskedForThePages) {
   MemoryPlan plan;
   plan.dense_weights = 3'000'000'000;
   plan.latent_kv = 30'000'000'000;
+  plan.num_pages = 30'000;
   plan.workspace = 500'000'000;
   EngineSizes sizes{8192, 512, 2};
   sizes.kv_bytes = 30'000'000'000;
+  const std::string needs =
+      "5.50 GB of memory are available, and the model needs 33.50: 3.00 for weights, 30.00 for ";
+  const std::string asked = needs + "pages (--kv-memory 30000), 0.50 for the rest";
+  EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000), asked + "; 2000 MB of pages fit (--kv-memory)");
+  // A context of more pages than that would be refused in turn.
+  sizes.context_tokens = 200'000;
   EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
-            "5.50 GB of memory are available, and the model needs 33.50: 3.00 for weights, 30.00 "
-            "for pages (--kv-memory 30000), 0.50 for the rest; 2000 MB of pages fit (--kv-memory)");
+            asked +
+                "; 2000 MB of pages fit (--kv-memory) with a context of 128000 tokens "
+                "(--context)");
+  EXPECT_TRUE(
+      Refusal(plan, sizes, 3'500'900'000)
+          .ends_with("; no page fits: --prefill-chunk and --context make the rest smaller"));
+  // And so would --kv-memory that holds fewer tokens than all sequences have.
   sizes.kv_bytes = 0;
-  sizes.kv_tokens = 100'000;
+  sizes.kv_tokens = 300'000;
   EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
-            "5.50 GB of memory are available, and the model needs 33.50: 3.00 for weights, 30.00 "
-            "for the 100000 tokens of all sequences at once, 0.50 for the rest; 2000 MB of pages "
-            "fit (--kv-memory)");
+            needs +
+                "the 300000 tokens of all sequences at once, 0.50 for the rest; pages of "
+                "128000 tokens fit, for fewer or shorter sequences");
+  sizes.kv_bytes = 30'000'000'000;
+  EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
+            asked + "; pages of 128000 tokens fit, for fewer or shorter sequences");
+}
+
+// A GPU holds the pages' addresses beside them, which pages that do not fit leave no room for.
+TEST(CheckFits, TakesTheAddressesOfPagesForPages) {
+  MemoryPlan plan;
+  plan.dense_weights = 3'000'000'000;
+  plan.latent_kv = 800'000'000'000;
+  plan.num_pages = 400'000'000;  // of 2,000 bytes and 16
+  plan.page_addresses = 6'400'000'000;
+  plan.workspace = 6'500'000'000;
+  EngineSizes sizes{8192, 512, 2};
+  sizes.kv_bytes = 800'000'000'000;
+  EXPECT_EQ(Refusal(plan, sizes, 5'116'000'000),
+            "5.12 GB of memory are available, and the model needs 809.50: 3.00 for weights, 800.00 "
+            "for pages (--kv-memory 800000), 6.50 for the rest; 2000 MB of pages fit "
+            "(--kv-memory)");
+}
+
+std::string KvRefusal(EngineOptions options) {
+  try {
+    PredictMemory(options);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUsage);
+    return e.what();
+  }
+  return "";
+}
+
+// Whoever follows the advice is not refused again.
+TEST(PredictMemory, TooLittleKvMemoryIsRefusedWithWhatWorks) {
+  EngineOptions options = BuiltIn();
+  options.load_mtp = false;
+  options.kv_bytes = 1'000'000;
+  EXPECT_EQ(KvRefusal(options),
+            "1.0 MB hold 128 tokens, less than the context of 16384 (--kv-memory 128 or more, or "
+            "--context 128 or less)");
+  options.context_tokens = 128;
+  EXPECT_EQ(KvRefusal(options), "");
+  options.context_tokens = 0;
+  options.kv_bytes = 128'000'000;
+  EXPECT_EQ(KvRefusal(options), "");
+  options.kv_bytes = 1000;  // holds no page
+  options.context_tokens = 128;
+  EXPECT_EQ(KvRefusal(options),
+            "0.0 MB hold 0 tokens, less than the context of 128 (--kv-memory 1 or more)");
+  options.kv_tokens = 20'000;
+  EXPECT_EQ(KvRefusal(options),
+            "0.0 MB hold 0 tokens, less than the 20032 of all sequences at once (--kv-memory 157 "
+            "or more)");
+  options.kv_bytes = 157'000'000;
+  EXPECT_EQ(KvRefusal(options), "");
 }
 
 TEST(PredictMemory, GrowsWithContextChunkAndThreads) {
@@ -127,6 +196,55 @@ TEST(PredictMemory, GrowsWithContextChunkAndThreads) {
   EXPECT_LT(narrow.workspace, longer.workspace / 2);
   options.num_threads = 8;
   EXPECT_GT(PredictMemory(options).workspace, narrow.workspace);
+}
+
+// An engine for long contexts takes more for a few tokens than one that is made for a few.
+TEST(PredictMemory, OfFewTokensCountsWhatTheyTouch) {
+  EngineOptions options = BuiltIn();
+  const MemoryPlan whole = PredictMemory(options), few = PredictMemory(options, 64);
+  EXPECT_EQ(PredictMemory(options, 16384).total(), whole.total());
+  options.context_tokens = 64;
+  const MemoryPlan made_for_few = PredictMemory(options);
+  EXPECT_EQ(PredictMemory(options, 64).total(), made_for_few.total());
+  // A huge page each.
+  EXPECT_EQ(few.latent_kv, uint64_t{2} << 20);
+  EXPECT_EQ(few.index_keys, uint64_t{2} << 20);
+  EXPECT_GT(few.workspace, 2 * made_for_few.workspace);
+  EXPECT_LT(few.workspace, whole.workspace);
+}
+
+TEST(PredictMemory, OfFewTokensOnAGpuTakesAllButPages) {
+  EngineOptions options = BuiltIn();
+  options.device = "cuda:0";
+  options.cuda_library = HILLSTAR_CUDA_LIBRARY;
+  const MemoryPlan whole = PredictMemory(options), few = PredictMemory(options, 64);
+  EXPECT_EQ(few.workspace, whole.workspace);
+  EXPECT_EQ(256 * few.latent_kv, whole.latent_kv);
+  EXPECT_EQ(256 * few.index_keys, whole.index_keys);
+}
+
+TEST(ResidentMemory, IsOfWholeHugePagesInLargeBuffers) {
+  constexpr uint64_t kHuge = uint64_t{2} << 20;
+  EXPECT_EQ(ResidentBytes(kHuge - 1, 5000), 5000u);
+  EXPECT_EQ(ResidentBytes(kHuge, 1), kHuge);
+  EXPECT_EQ(ResidentBytes(3 * kHuge, 0), 0u);
+  EXPECT_EQ(ResidentBytes(3 * kHuge, kHuge + 1), 2 * kHuge);
+  EXPECT_EQ(ResidentBytes(kHuge + 4096, kHuge + 1), kHuge + 4096);
+}
+
+TEST(PredictMemory, WithoutALibrarySaysWhatToDo) {
+  EngineOptions options = BuiltIn();
+  options.device = "cuda:1";
+  options.cuda_library = "/nowhere/lib.so";
+  try {
+    PredictMemory(options);
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kDevice);
+    EXPECT_EQ(std::string(error.what()),
+              "the CUDA library knows what a model takes on --device cuda:1, and there is no "
+              "/nowhere/lib.so; a build with CUDA makes it, --device cpu tells of the CPU");
+  }
 }
 
 // Bytes a token and layer for 512 + 64 values, and a token's index key of 128.

@@ -1,6 +1,10 @@
 #include "model/workspace.h"
 
 #include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "device/host_memory.h"
 
 namespace hillstar {
 namespace {
@@ -9,23 +13,39 @@ namespace {
 class CountingMemory : public WorkspaceMemory {
  public:
   uint8_t* Alloc(size_t num_bytes) override {
-    num_bytes_ += num_bytes;
+    sizes_.push_back(num_bytes);
     return nullptr;
   }
   void Write(void*, const void*, size_t) override {}
-  uint64_t num_bytes() const { return num_bytes_; }
+  const std::vector<uint64_t>& sizes() const { return sizes_; }
 
  private:
-  uint64_t num_bytes_ = 0;
+  std::vector<uint64_t> sizes_;
 };
+
+// Of each buffer.
+std::vector<uint64_t> BufferSizes(const ModelConfig& config, int64_t max_tokens,
+                                  int64_t context_tokens, AttentionMode mode, bool is_host) {
+  CountingMemory memory;
+  Workspace(config, memory, max_tokens, context_tokens, mode, is_host);
+  return memory.sizes();
+}
 
 }  // namespace
 
 uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
                         AttentionMode mode, bool is_host) {
-  CountingMemory memory;
-  Workspace(config, memory, max_tokens, context_tokens, mode, is_host);
-  return memory.num_bytes();
+  const auto sizes = BufferSizes(config, max_tokens, context_tokens, mode, is_host);
+  return std::accumulate(sizes.begin(), sizes.end(), uint64_t{0});
+}
+
+uint64_t ResidentWorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t num_tokens,
+                                int64_t context_tokens, AttentionMode mode) {
+  const auto whole = BufferSizes(config, max_tokens, context_tokens, mode, true);
+  const auto used = BufferSizes(config, num_tokens, context_tokens, mode, true);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < whole.size(); ++i) sum += ResidentBytes(whole[i], used[i]);
+  return sum;
 }
 
 Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_tokens,

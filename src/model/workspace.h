@@ -13,6 +13,9 @@ namespace hillstar {
 // `is_host`: Ops::is_host().
 uint64_t WorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t context_tokens,
                         AttentionMode mode, bool is_host = true);
+// Of such a workspace of a host, what is resident once steps have had at most num_tokens tokens.
+uint64_t ResidentWorkspaceBytes(const ModelConfig& config, int64_t max_tokens, int64_t num_tokens,
+                                int64_t context_tokens, AttentionMode mode);
 
 // Rows whose logits are computed at once: enough to share a pass over the head's weights.
 inline constexpr int64_t kHeadRows = 64;

@@ -59,7 +59,8 @@ class ChatFormat {
 std::vector<std::string> MissingControlTokens(const ChatFormat& format, const Tokenizer& tokenizer);
 
 // Splits an answer's text into reasoning and content as it streams. Starts inside the reasoning
-// if the prompt ended in an open <think>.
+// if the prompt ended in an open <think>. A </think> outside of it, which models write that close
+// their reasoning twice, belongs to neither.
 class ThinkSplitter {
  public:
   explicit ThinkSplitter(bool starts_thinking) : thinking_(starts_thinking) {}

@@ -374,7 +374,12 @@ TEST(ThinkSplitterTest, SameHoweverTheStreamIsCut) {
       {"x < y </ z <thi", false, "", "x < y </ z <thi"},
       {"</think>", true, "", ""},
       {"<</think>>", true, "<", ">"},
-      {"</</think></think>", true, "</", "</think>"},
+      {"</</think></think>", true, "</", ""},
+      {"a</think>b</think>c", true, "a", "bc"},
+      {"</think>a</think></think>", false, "", "a"},
+      {"a<think>b</think></think>c<think>d", false, "bd", "ac"},
+      {"a</think>b</thin", true, "a", "b</thin"},
+      {"</<think>why</think><", false, "why", "</<"},
       {"no end", true, "no end", ""},
       {"", true, "", ""},
       {"中</think>文", true, "中", "文"}};

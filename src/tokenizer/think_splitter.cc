@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string_view>
 
 #include "tokenizer/chat_format.h"
@@ -23,18 +24,19 @@ ThinkSplitter::Piece ThinkSplitter::Push(std::string_view text) {
   Piece piece;
   std::string_view rest = held_;
   while (true) {
-    const std::string_view tag = thinking_ ? kClose : kOpen;
     std::string& out = thinking_ ? piece.reasoning : piece.content;
-    const size_t found = rest.find(tag);
+    const size_t open = thinking_ ? std::string_view::npos : rest.find(kOpen);
+    const size_t close = rest.find(kClose);
+    const size_t found = std::min(open, close);
     if (found == std::string_view::npos) {
-      const size_t ready = rest.size() - HeldBytes(rest, tag);
-      out += rest.substr(0, ready);
-      held_ = std::string(rest.substr(ready));
+      const size_t held = std::max(HeldBytes(rest, kClose), thinking_ ? 0 : HeldBytes(rest, kOpen));
+      out += rest.substr(0, rest.size() - held);
+      held_ = std::string(rest.substr(rest.size() - held));
       return piece;
     }
     out += rest.substr(0, found);
-    rest.remove_prefix(found + tag.size());
-    thinking_ = !thinking_;
+    thinking_ = open < close;
+    rest.remove_prefix(found + (thinking_ ? kOpen : kClose).size());
   }
 }
 

@@ -321,7 +321,13 @@ TEST_F(Program, BenchMeasures) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   const Json json = Json::parse(outcome.out);
   ASSERT_EQ(json["rows"].size(), 4u);
-  for (const Json& row : json["rows"]) EXPECT_GT(row["tokens_per_second"].get<double>(), 0);
+  for (const Json& row : json["rows"]) {
+    EXPECT_GT(row["tokens_per_second"].get<double>(), 0);
+    EXPECT_EQ(row["share_of_bound"].is_null(), row["is_over_bound"].get<bool>());
+    if (!row["is_over_bound"].get<bool>()) {
+      EXPECT_LE(row["share_of_bound"].get<double>(), 1);
+    }
+  }
   EXPECT_GT(json["peak_bytes"].get<uint64_t>(), json["load_bytes"].get<uint64_t>());
 }
 
