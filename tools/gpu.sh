@@ -75,16 +75,6 @@ check() {
   done
 }
 
-# racecheck: what a warp has written is handed over by one of its lanes, after __syncwarp, through a
-# barrier in shared memory. The tool follows that only when it is asked to.
-sanitizer_options() {
-  echo "--tool $1 --error-exitcode 9"
-  local option=--racecheck-indirect-barrier-dependency
-  if [ "$1" = racecheck ] && compute-sanitizer --help | grep -q -e "$option"; then
-    echo "$option=yes"
-  fi
-}
-
 # Under the tools a test runs what it calls Sanitized, if it has that, else everything; what takes
 # longer than this is cut off, and says so.
 sanitize() {
@@ -92,9 +82,9 @@ sanitize() {
   for tool in memcheck racecheck; do
     for test in $(kernel_tests); do
       filter='*'
-      "$test" --gtest_list_tests | grep -q Sanitized && filter='*Sanitized*'
+      [[ $("$test" --gtest_list_tests) == *Sanitized* ]] && filter='*Sanitized*'
       local start=$SECONDS
-      timeout "$seconds" compute-sanitizer $(sanitizer_options "$tool") "$test" --gtest_brief=1 \
+      timeout "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" --gtest_brief=1 \
         --gtest_filter="$filter" > "$test.$tool.log" 2>&1
       status=$?
       if [ "$status" -eq 0 ] && ! grep -q SKIPPED "$test.$tool.log"; then

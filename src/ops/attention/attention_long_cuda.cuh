@@ -44,7 +44,6 @@ struct LongShared {
   // Of the split so far.
   float largest[kLongHeads];
   float sum[kLongHeads];
-  uint64_t tile_barriers[kLongTiles];
   uint64_t arrived[kLongBuffers];  // bulk copies of every third chunk's rows
   uint64_t padding;                // to a multiple of 16 bytes
   PageId page_of[kChunk];
@@ -106,7 +105,6 @@ struct LongBlock {
     tile = base.warp / kParts;
     part = base.warp % kParts;
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kLongTiles; ++i) InitBarrier(shared.tile_barriers + i, kParts);
       for (int i = 0; i < kLongBuffers; ++i) InitBarrier(shared.arrived + i, kChunkStrips);
       FenceBarriers();
     }
@@ -120,12 +118,8 @@ struct LongBlock {
     tile = base.warp / kParts;
     part = base.warp % kParts;
   }
-  // The tile's warps have come here for the first (parity 0) or second time in a chunk.
-  __device__ __forceinline__ void Meet(uint32_t parity) const {
-    __syncwarp();
-    if (base.lane == 0) Arrive(shared.tile_barriers + tile);
-    WaitForBarrier(shared.tile_barriers + tile, parity);
-  }
+  // The tile's warps have come here.
+  __device__ __forceinline__ void Meet() const { SyncWarps(1 + tile, kParts * kWarpLanes); }
 
   // The rows of keys 16 i .. 16 i + 15 of a chunk.
   __device__ __forceinline__ uint8_t* Strip(int chunk, int i) const {
@@ -337,7 +331,7 @@ struct LongBlock {
       }
       if (base.t == 0) shared.largest_of[part][h + 8 * r] = own;
     }
-    Meet(0);
+    Meet();
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       largest[r] = is_first ? none : shared.largest[h + 8 * r];
@@ -360,7 +354,7 @@ struct LongBlock {
       }
       if (base.t == 0) shared.amax_of[part][h + 8 * r] = amax[r];
     }
-    Meet(1);
+    Meet();
     // Lanes t = 0 and 1 find what there is one of for a head, g and g + 8.
     const int own = base.t % 2, head = h + 8 * own;
     float largest_weight = 0.0f;

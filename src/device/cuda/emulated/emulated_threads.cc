@@ -312,6 +312,16 @@ void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
   std::erase_if(b.copies, [&](const Copy& copy) { return copy.group < b.num_phases; });
 }
 
+void SyncWarps(int number, int threads) {
+  static uint64_t numbers[16];  // stand for barriers
+  uint64_t* const barrier = &numbers[number];
+  Barrier& b = block.barriers[barrier];
+  b.arrivals = threads;
+  const auto parity = uint32_t(b.num_phases % 2);
+  Arrive(barrier, 0);
+  WaitForBarrier(barrier, parity);
+}
+
 uint64_t NumGrids() { return num_grids; }
 
 }  // namespace hillstar::emulated

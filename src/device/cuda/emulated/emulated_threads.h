@@ -77,6 +77,9 @@ void BulkCopy(void* to, const void* from, size_t num_bytes, uint64_t* barrier);
 void ArriveAfterCopies(uint64_t* barrier);  // with all that DeferCopy was asked for
 void WaitForBarrier(uint64_t* barrier, uint32_t parity);
 
+// A barrier of some of a block's threads, by its number.
+void SyncWarps(int number, int threads);
+
 // Grids that have run before this one.
 uint64_t NumGrids();
 

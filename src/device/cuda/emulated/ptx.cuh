@@ -118,6 +118,8 @@ void WaitForCopies() {
   emulated::FinishCopies(kPending);
 }
 
+inline void SyncWarps(int number, int threads) { emulated::SyncWarps(number, threads); }
+
 inline void InitBarrier(uint64_t* barrier, int arrivals) {
   emulated::InitBarrier(barrier, arrivals);
 }

@@ -100,6 +100,11 @@ __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Waits for `threads` threads of whole warps that come here with the same number, 1 to 15.
+__device__ __forceinline__ void SyncWarps(int number, int threads) {
+  asm volatile("barrier.sync %0,%1;" ::"r"(number), "r"(threads) : "memory");
+}
+
 // A barrier in shared memory of `arrivals` arrivals a phase: 8 bytes. Once all are begun,
 // FenceBarriers by who began them, and a barrier of the threads that use them.
 __device__ __forceinline__ void InitBarrier(uint64_t* barrier, int arrivals) {
