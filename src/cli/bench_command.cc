@@ -46,9 +46,9 @@ struct Measured {
   bool has_small_weights = false;
 
   bool has_bounds() const { return bandwidth > 0 && peak_products > 0; }
-  bool IsDecodeOverBound(const Engine& engine) const {
+  bool IsOverBound(const Engine& engine, bool is_prefill) const {
     return has_bounds() && std::ranges::any_of(rows, [&](const BenchRow& row) {
-             return !row.is_prefill && ShareOfBound(engine, row) > 1;
+             return row.is_prefill == is_prefill && ShareOfBound(engine, row) > 1;
            });
   }
   // Share of the speed at which the weights alone could be read (decode), or the products of bytes
@@ -115,7 +115,11 @@ void PrintKernels(const Measured& m) {
   fmt::print("{:>9.1f} us in all; by layer: {} us\n", total, fmt::join(layers, ", "));
 }
 
-std::string WhyOverBound(const Measured& m) {
+std::string WhyOverBound(const Measured& m, bool is_prefill) {
+  if (is_prefill) {
+    return "prefill over the bound: products were faster during prefill than when they were "
+           "measured";
+  }
   return m.has_small_weights
              ? "decode over the bound: the processor's cache holds weights, which are then not "
                "read from memory"
@@ -140,7 +144,9 @@ void PrintTable(const OpenedModel& model, const Measured& m) {
         "{:.0f} billion products of bytes a second\n",
         m.bandwidth / 1e9, BytesText(uint64_t(m.bytes_per_token)), m.bandwidth / m.bytes_per_token,
         m.peak_products / 1e9);
-    if (m.IsDecodeOverBound(engine)) fmt::print("{}\n", WhyOverBound(m));
+    for (const bool is_prefill : {true, false}) {
+      if (m.IsOverBound(engine, is_prefill)) fmt::print("{}\n", WhyOverBound(m, is_prefill));
+    }
   }
   fmt::print("loaded {} in {:.2f} s, {:.2f} GB/s\n", BytesText(uint64_t(m.load_bytes)),
              m.load_seconds, m.load_bytes / m.load_seconds / 1e9);

@@ -123,7 +123,7 @@ class ChatLoop {
 
   void Answer(const std::string& message) {
     InterruptGuard guard;
-    bool is_dim = false, is_in_line = false;
+    bool is_dim = false, is_in_line = false, has_content = false, hides_all = false;
     const auto set_dim = [&](bool dim) {
       if (dim == is_dim) return;
       is_dim = dim;
@@ -133,6 +133,7 @@ class ChatLoop {
       is_in_line = false;
     };
     const auto on_reasoning = [&](std::string_view piece) {
+      hides_all = hides_all || (!shows_thinking_ && !has_content);
       if (!shows_thinking_) return;
       set_dim(true);
       session_.out << piece << std::flush;
@@ -141,6 +142,8 @@ class ChatLoop {
       set_dim(false);
       session_.out << piece << std::flush;
       is_in_line = true;
+      hides_all = false;
+      has_content = true;
     };
     try {
       const GenerateResult result =
@@ -149,6 +152,10 @@ class ChatLoop {
       session_.out << "\n" << std::flush;
       stats_ = StatsText(result);
       if (!result.notice.empty()) session_.notes << "note: " << result.notice << "\n";
+      if (hides_all) {
+        session_.notes
+            << "note: the answer has nothing but thoughts, which are hidden (/think show)\n";
+      }
       if (result.finish_reason == FinishReason::kCancelled) session_.notes << "(stopped)\n";
       if (session_.options.stats) session_.notes << "[" << stats_ << "]\n";
       Save();

@@ -71,6 +71,16 @@ TEST(Chat, ThinkingIsHiddenOrShown) {
   EXPECT_EQ(Say("/think hide\nx\n", "hm</think>Yes.", options).out, "Yes.\n");
 }
 
+TEST(Chat, SaysWhereThereWereOnlyThoughts) {
+  Options options;
+  options.thinking = "on";
+  const std::string note =
+      "note: the answer has nothing but thoughts, which are hidden (/think show)\n";
+  EXPECT_NE(Say("hi\n", "hm", options).notes.find(note), std::string::npos);
+  EXPECT_EQ(Say("hi\n", "hm</think>Yes.", options).notes.find(note), std::string::npos);
+  EXPECT_EQ(Say("/think show\nhi\n", "hm", options).notes.find(note), std::string::npos);
+}
+
 TEST(Chat, StatsGoToTheNotes) {
   Options options;
   options.stats = true;

@@ -172,6 +172,10 @@ int RunOnce(const RunSession& session) {
   }
   session.out << std::flush;
   if (!result.notice.empty()) session.notes << "note: " << result.notice << "\n";
+  const bool shows_all = options.show_thinking || options.json || options.ids;
+  if (!shows_all && shown.all().content.empty() && !shown.all().reasoning.empty()) {
+    session.notes << "note: the answer has nothing but thoughts, which --show-thinking shows\n";
+  }
   if (options.stats) {
     session.notes << fmt::format("[{}; seed {}]\n", StatsText(result), request.sampling.seed);
   }

@@ -71,7 +71,17 @@ TEST(Run, ThinkingIsSplitFromTheAnswer) {
 TEST(Run, AMarkThatClosesNothingIsNotShown) {
   Options options;
   options.thinking = "on";
-  EXPECT_EQ(Answer("hm</think>Yes.</think> So.", options, "", 5).out, "Yes. So.\n");
+  EXPECT_EQ(Answer("hm</think>Yes.</think>So.", options, "", 5).out, "Yes.\nSo.\n");
+}
+
+TEST(Run, SaysWhereThereWereOnlyThoughts) {
+  Options options;
+  options.thinking = "on";
+  EXPECT_EQ(Answer("hm", options, "", 5).notes,
+            "note: the answer has nothing but thoughts, which --show-thinking shows\n");
+  EXPECT_EQ(Answer("hm</think>Yes.", options, "", 5).notes, "");
+  options.show_thinking = true;
+  EXPECT_EQ(Answer("hm", options, "", 5).notes, "");
 }
 
 TEST(Run, StopStringsAndLengthEndTheAnswer) {

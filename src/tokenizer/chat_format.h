@@ -60,7 +60,7 @@ std::vector<std::string> MissingControlTokens(const ChatFormat& format, const To
 
 // Splits an answer's text into reasoning and content as it streams. Starts inside the reasoning
 // if the prompt ended in an open <think>. A </think> outside of it, which models write that close
-// their reasoning twice, belongs to neither.
+// their reasoning twice, ends a line of the content.
 class ThinkSplitter {
  public:
   explicit ThinkSplitter(bool starts_thinking) : thinking_(starts_thinking) {}
@@ -72,6 +72,7 @@ class ThinkSplitter {
 
  private:
   bool thinking_;
+  bool is_in_line_ = false;  // of the content
   std::string held_;
 };
 

@@ -25,16 +25,24 @@ ThinkSplitter::Piece ThinkSplitter::Push(std::string_view text) {
   std::string_view rest = held_;
   while (true) {
     std::string& out = thinking_ ? piece.reasoning : piece.content;
+    const auto take = [&](size_t num_bytes) {
+      out += rest.substr(0, num_bytes);
+      if (!thinking_ && num_bytes > 0) is_in_line_ = rest[num_bytes - 1] != '\n';
+    };
     const size_t open = thinking_ ? std::string_view::npos : rest.find(kOpen);
     const size_t close = rest.find(kClose);
     const size_t found = std::min(open, close);
     if (found == std::string_view::npos) {
       const size_t held = std::max(HeldBytes(rest, kClose), thinking_ ? 0 : HeldBytes(rest, kOpen));
-      out += rest.substr(0, rest.size() - held);
+      take(rest.size() - held);
       held_ = std::string(rest.substr(rest.size() - held));
       return piece;
     }
-    out += rest.substr(0, found);
+    take(found);
+    if (!thinking_ && close < open && is_in_line_) {
+      out += '\n';
+      is_in_line_ = false;
+    }
     thinking_ = open < close;
     rest.remove_prefix(found + (thinking_ ? kOpen : kClose).size());
   }
