@@ -196,7 +196,8 @@ class Engine {
   // Sampler draws from the logits. A GPU computes the next step while the host is still busy with
   // the last. Errors: as Step's, of the first part that has one, or what on_next throws; all
   // sequences then hold what was appended before that step (where on_next threw, that step's token
-  // too), on every device. One part's cancel ends the call. REQUIRES as Step.
+  // too), on every device. One part's cancel ends the call. REQUIRES as
+  // Step; on_next neither computes with the engine nor changes or destroys the parts' sequences.
   virtual void Decode(std::span<const DecodePart> parts, const NextTokensFn& on_next) = 0;
   virtual int64_t max_step_tokens() const = 0;
   virtual int64_t max_sequences() const = 0;

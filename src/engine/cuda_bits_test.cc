@@ -468,6 +468,34 @@ TEST_F(CudaBits, DecodingEndsWhereTheContextDoes) {
   }
 }
 
+// Nor pages that a step ahead would have taken.
+TEST_F(CudaBits, DecodingKeepsNoPagesOfStepsThatAreNotTaken) {
+  for (const bool throws : {false, true}) {
+    for (const bool gpu : {false, true}) {
+      SCOPED_TRACE(std::string(gpu ? "GPU" : "CPU") + (throws ? ", throws" : ""));
+      EngineOptions options = OnCpu(Tiny());
+      options.context_tokens = 128;
+      options.kv_tokens = 3 * 64;  // of two sequences with a page each
+      const auto engine = Engine::Open(gpu ? OnGpu(options) : options);
+      const auto a = engine->NewSequence({.shares_prefixes = false});
+      const auto b = engine->NewSequence({.shares_prefixes = false});
+      a->Append(Tokens(2, 63), LogitsMode::kNone);
+      b->Append(Tokens(3, 63), LogitsMode::kNone);
+      const DecodePart parts[] = {{a.get(), 3}, {b.get(), 4}};
+      const auto on_next = [&](std::span<const int32_t>) {
+        if (throws) throw std::runtime_error("no more");
+        return false;
+      };
+      try {
+        engine->Decode(parts, on_next);
+      } catch (const std::runtime_error&) {
+      }
+      EXPECT_EQ(engine->kv_use().available_pages, 1);
+      EXPECT_NO_THROW(b->Append(Tokens(4, 2), LogitsMode::kNone));
+    }
+  }
+}
+
 // The tokens that are drawn behind `next` until goes_on, which sees all of them, says no.
 std::vector<int32_t> DecodeSome(Sequence& sequence, int32_t next,
                                 const std::function<bool(const std::vector<int32_t>& ids)>& goes_on,

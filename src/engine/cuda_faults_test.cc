@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <string>
+
 #include "device/cuda/emulated/emulated_api.h"
 #include "hillstar/engine.h"
 #include "model/tiny_checkpoint_test_files.h"
@@ -163,6 +166,54 @@ TEST_F(CudaFaults, ALostDeviceIsAnErrorOfEveryCall) {
         EXPECT_NE(std::string(error.what()).find("GPU"), std::string::npos) << error.what();
       }
       EXPECT_EQ(sequence->num_tokens(), 0);
+    }
+  }
+}
+
+// Steps of several sequences and decoding too; sequences stay as they were.
+TEST_F(CudaFaults, ALostDeviceIsAnErrorOfStepsAndDecoding) {
+  const std::vector<int32_t> ids(5, 3), one(1, 4);
+  const std::atomic<bool> is_cancelled = true;
+  for (const int64_t launch : {0, 3, 40, 75, 131}) {
+    for (const char* how : {"step", "decode", "decode, cancelled"}) {
+      const bool cancels = how == std::string("decode, cancelled");
+      if (cancels && launch > 3) continue;  // ends before
+      SCOPED_TRACE(std::string(how) + ", lost at launch " + std::to_string(launch));
+      *device_ = {};
+      reset_();
+      EngineOptions options = Options();
+      options.max_sequences = 4;
+      options.kv_tokens = 1024;
+      options.eager = launch % 2 == 1;
+      const auto engine = Engine::Open(options);
+      const auto a = engine->NewSequence(), b = engine->NewSequence();
+      a->Append(ids, LogitsMode::kNone);
+      b->Append(ids, LogitsMode::kNone);
+      device_->launches_until_lost = launch;
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        int num_steps = 0;
+        try {
+          if (how == std::string("step")) {
+            for (; num_steps < 20; ++num_steps) {
+              const StepPart parts[] = {{a.get(), one, true, nullptr},
+                                        {b.get(), one, true, nullptr}};
+              StepResult results[2];
+              engine->Step(parts, results);
+            }
+          } else {
+            DecodePart parts[] = {{a.get(), 3}, {b.get(), 4}};
+            if (cancels) parts[1].cancel = &is_cancelled;
+            engine->Decode(parts, [&](std::span<const int32_t>) { return ++num_steps < 20; });
+          }
+          ADD_FAILURE() << "the GPU was lost";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kDevice) << error.what();
+        }
+        EXPECT_THROW(a->Append(one, LogitsMode::kNone), Error);
+        EXPECT_EQ(a->num_tokens(), b->num_tokens());
+        a->Truncate(5);
+        b->Truncate(5);
+      }
     }
   }
 }

@@ -73,16 +73,22 @@ class EngineSequence::RunAhead {
       const int64_t ahead = num_taken_ + 1;
       const bool runs_ahead = HasRoom() && !Prepare(ahead);
       if (runs_ahead) Begin(ahead);
+      // Forgets the step ahead, or what was prepared of it. Its kernels write rows that nobody
+      // counts any more: before they are another's, since everything runs in order.
+      const auto drop = [&] {
+        if (runs_ahead) s_.forward->TakeDrawn(flight(ahead).tokens);
+        Truncate();
+      };
       bool goes_on = false;
       try {
         Take();
         goes_on = on_next(next_);
       } catch (...) {
-        if (runs_ahead) Drop(ahead);
+        drop();
         throw;
       }
       if (goes_on && runs_ahead && !IsAnyCancelled()) continue;
-      if (runs_ahead) Drop(ahead);
+      drop();
       return goes_on;
     }
   }
@@ -178,13 +184,6 @@ class EngineSequence::RunAhead {
     next_ = std::move(ids);
   }
 
-  // Forgets a step under way. Its kernels write rows that nobody counts any more: before they are
-  // another's, since everything runs in order.
-  void Drop(int64_t step) {
-    s_.forward->TakeDrawn(flight(step).tokens);
-    Truncate();
-  }
-
   void Truncate() {
     for (EngineSequence* s : sequences_) s->kv_.Truncate(s->num_tokens());
   }
@@ -200,6 +199,18 @@ class EngineSequence::RunAhead {
 
 namespace {
 
+// While on_next runs, which may throw.
+class Telling {
+ public:
+  explicit Telling(EngineState& state) : state_(state) { state_.tells_tokens = true; }
+  ~Telling() { state_.tells_tokens = false; }
+  Telling(const Telling&) = delete;
+  Telling& operator=(const Telling&) = delete;
+
+ private:
+  EngineState& state_;
+};
+
 // Where the host computes, the next token is known as soon as the step is.
 void DecodeStepByStep(EngineState& state, std::span<const DecodePart> parts,
                       const NextTokensFn& on_next) {
@@ -214,8 +225,13 @@ void DecodeStepByStep(EngineState& state, std::span<const DecodePart> parts,
 
 void EngineSequence::Decode(EngineState& state, std::span<const DecodePart> parts,
                             const NextTokensFn& on_next) {
-  if (state.ops().is_host()) return DecodeStepByStep(state, parts, on_next);
-  RunAhead(state, parts).Run(on_next);
+  CHECK(!state.tells_tokens);
+  const auto tell = [&](std::span<const int32_t> ids) {
+    const Telling telling(state);
+    return on_next(ids);
+  };
+  if (state.ops().is_host()) return DecodeStepByStep(state, parts, tell);
+  RunAhead(state, parts).Run(tell);
 }
 
 void EngineSequence::Decode(int32_t next, const SamplingParams& sampling,

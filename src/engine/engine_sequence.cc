@@ -28,6 +28,7 @@ EngineSequence::EngineSequence(EngineState& state, const SequenceOptions& option
 
 std::span<const float> EngineSequence::Append(std::span<const int32_t> ids, LogitsMode mode,
                                               const std::atomic<bool>* cancel) {
+  CHECK(!s_.tells_tokens);
   CheckIds(ids);
   if (mode == LogitsMode::kAll) CheckLogitBytes(ids.size());
   const int64_t before = num_tokens(), num_ids = int64_t(ids.size());
@@ -137,8 +138,13 @@ class EngineSequence::SharedStep {
     const auto first_wanted = int64_t(batch_.size());
     GatherWanted();
     if (batch_.empty()) return;  // all have their error
-    s_.forward->Run(batch_, first_wanted, {});
-    HandOut(first_wanted);
+    try {
+      s_.forward->Run(batch_, first_wanted, {});
+      HandOut(first_wanted);
+    } catch (...) {
+      AbandonAll();
+      throw;
+    }
     LeaveAll();
   }
 
@@ -222,6 +228,14 @@ class EngineSequence::SharedStep {
     }
   }
 
+  // Nobody has taken the step.
+  void AbandonAll() {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      if (results_[p].error) continue;
+      sequence(p).step_ = {};
+      sequence(p).Truncate(sequence(p).num_tokens());
+    }
+  }
   void LeaveAll() {
     for (size_t p = 0; p < parts_.size(); ++p) {
       if (!results_[p].error) Attempt(p, [&] { sequence(p).Leave(parts_[p].ids); });
@@ -241,7 +255,7 @@ class EngineSequence::SharedStep {
 
 void EngineSequence::Step(EngineState& state, std::span<const StepPart> parts,
                           std::span<StepResult> results) {
-  CHECK(parts.size() == results.size());
+  CHECK(parts.size() == results.size() && !state.tells_tokens);
   SharedStep(state, parts, results).Run();
 }
 
@@ -278,7 +292,7 @@ void EngineSequence::AppendMtp(int64_t first, int64_t end, std::vector<MtpToken>
 }
 
 void EngineSequence::Truncate(int64_t num_tokens) {
-  CHECK(num_tokens >= 0 && num_tokens <= this->num_tokens());
+  CHECK(num_tokens >= 0 && num_tokens <= this->num_tokens() && !s_.tells_tokens);
   ids_.resize(size_t(num_tokens));
   kv_.Truncate(num_tokens);
   if (keep_hidden_) hidden_.resize(size_t(num_tokens * s_.config.hidden_size));

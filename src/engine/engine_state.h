@@ -23,6 +23,7 @@ struct EngineState {
   std::unique_ptr<KvCache> kv;
   std::vector<float> logits;
   ResidualTap tap;
+  bool tells_tokens = false;  // while Decode's on_next runs
 
   DeviceMemory& memory() { return backend->memory(); }
   Ops& ops() { return backend->ops(); }

@@ -115,7 +115,7 @@ int64_t NumPages(const KvShape& shape, const EngineSizes& sizes) {
                               ? fmt::format("the context of {}", sizes.context_tokens)
                               : fmt::format("the {} of all sequences at once", asked * kPageTokens),
                           CeilDiv(wanted * shape.page_bytes(), 1'000'000),
-                          has_context_only && pages > 0
+                          has_context_only && pages > 0 && pages >= asked
                               ? fmt::format(", or --context {} or less", pages * kPageTokens)
                               : ""));
 }
@@ -203,6 +203,11 @@ MemoryPlan PredictMemory(const EngineOptions& options, std::optional<int64_t> nu
 
 namespace {
 
+std::string WhatMakesTheRestSmaller(const EngineSizes& sizes) {
+  return fmt::format("; {}--prefill-chunk and --context make the rest smaller",
+                     sizes.max_sequences > 1 ? "fewer sequences at once, " : "");
+}
+
 // Of pages that were asked for by themselves, or for more tokens than a context has, when
 // `available` bytes are left for them.
 std::string PagesThatFit(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t available) {
@@ -211,12 +216,12 @@ std::string PagesThatFit(const MemoryPlan& plan, const EngineSizes& sizes, uint6
   const uint64_t megabytes =
       available / (page_bytes + plan.page_addresses / num_pages) * page_bytes / 1'000'000;
   const auto pages = int64_t(megabytes * 1'000'000 / page_bytes);  // of so many megabytes
-  if (pages == 0) return "; no page fits: --prefill-chunk and --context make the rest smaller";
-  if (sizes.kv_bytes == 0 || pages < KvShape::PagesOf(sizes.kv_tokens)) {
-    return fmt::format("; pages of {} tokens fit, for fewer or shorter sequences",
-                       pages * kPageTokens);
-  }
-  std::string text = fmt::format("; {} MB of pages fit (--kv-memory)", megabytes);
+  if (pages == 0) return "; no page fits" + WhatMakesTheRestSmaller(sizes);
+  const bool has_too_many = sizes.kv_bytes == 0 || pages < KvShape::PagesOf(sizes.kv_tokens);
+  std::string text = has_too_many
+                         ? fmt::format("; pages of {} tokens fit, for fewer or shorter sequences",
+                                       pages * kPageTokens)
+                         : fmt::format("; {} MB of pages fit (--kv-memory)", megabytes);
   if (pages < KvShape::PagesOf(sizes.context_tokens)) {
     text += fmt::format(" with a context of {} tokens (--context)", pages * kPageTokens);
   }
@@ -248,14 +253,14 @@ void CheckFits(const MemoryPlan& plan, const EngineSizes& sizes, uint64_t availa
   }
   // Most of the rest does not depend on the context, so this is on the safe side.
   const int64_t fitting =
-      available > rest
-          ? int64_t(double(available - rest) / double(kv) * double(sizes.context_tokens))
-          : 0;
-  text += fitting >= kPageTokens ? fmt::format("; a context of {} tokens fits (--context)",
-                                               fitting / kPageTokens * kPageTokens)
-          : plan.dense_weights + plan.experts < available
-              ? "; --prefill-chunk and --context make the rest smaller"
-              : "; the weights alone do not fit";
+      available > rest ? int64_t(double(available - rest) / double(kv + plan.page_addresses) *
+                                 double(sizes.context_tokens)) /
+                             kPageTokens * kPageTokens
+                       : 0;
+  text += fitting > 0 ? fmt::format("; a context of {} tokens fits (--context){}", fitting,
+                                    sizes.kv_tokens > fitting ? ", for shorter sequences" : "")
+          : plan.dense_weights + plan.experts < available ? WhatMakesTheRestSmaller(sizes)
+                                                          : "; the weights alone do not fit";
   throw Error(ErrorCode::kBudget, text);
 }
 

@@ -45,6 +45,16 @@ TEST(CheckFits, NamesThePartsAndAContextThatFits) {
     const std::string text = Refusal(plan, sizes, available);
     EXPECT_TRUE(text.ends_with(end)) << text;
   };
+  EngineSizes of_long = sizes;
+  of_long.kv_tokens = 6000;
+  EXPECT_TRUE(Refusal(plan, of_long, 5'500'000'000)
+                  .ends_with("; a context of 4096 tokens fits (--context), for shorter sequences"));
+  // The addresses of pages grow with the context too.
+  MemoryPlan on_gpu = plan;
+  on_gpu.page_addresses = 4'000'000'000;
+  on_gpu.workspace += on_gpu.page_addresses;
+  EXPECT_TRUE(Refusal(on_gpu, sizes, 5'500'000'000)
+                  .ends_with("; a context of 2048 tokens fits (--context)"));
   ends_with(3'200'000'000, "; --prefill-chunk and --context make the rest smaller");
   ends_with(3'000'000'000, "; the weights alone do not fit");
 }
@@ -118,15 +128,25 @@ TEST(CheckFits, NamesWhatAskedForThePages) {
                 "(--context)");
   EXPECT_TRUE(
       Refusal(plan, sizes, 3'500'900'000)
-          .ends_with("; no page fits: --prefill-chunk and --context make the rest smaller"));
+          .ends_with("; no page fits; --prefill-chunk and --context make the rest smaller"));
+  sizes.max_sequences = 4;
+  EXPECT_TRUE(Refusal(plan, sizes, 3'500'900'000)
+                  .ends_with("; no page fits; fewer sequences at once, --prefill-chunk and "
+                             "--context make the rest smaller"));
   // And so would --kv-memory that holds fewer tokens than all sequences have.
   sizes.kv_bytes = 0;
   sizes.kv_tokens = 300'000;
   EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
             needs +
                 "the 300000 tokens of all sequences at once, 0.50 for the rest; pages of "
-                "128000 tokens fit, for fewer or shorter sequences");
+                "128000 tokens fit, for fewer or shorter sequences with a context of 128000 tokens "
+                "(--context)");
   sizes.kv_bytes = 30'000'000'000;
+  EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
+            asked +
+                "; pages of 128000 tokens fit, for fewer or shorter sequences with a context "
+                "of 128000 tokens (--context)");
+  sizes.context_tokens = 8192;
   EXPECT_EQ(Refusal(plan, sizes, 5'500'000'000),
             asked + "; pages of 128000 tokens fit, for fewer or shorter sequences");
 }
@@ -178,6 +198,13 @@ TEST(PredictMemory, TooLittleKvMemoryIsRefusedWithWhatWorks) {
   EXPECT_EQ(KvRefusal(options),
             "0.0 MB hold 0 tokens, less than the 20032 of all sequences at once (--kv-memory 157 "
             "or more)");
+  // A smaller context alone would be refused for the sequences.
+  options.kv_bytes = 1'000'000;
+  options.kv_tokens = 384;
+  options.context_tokens = 16384;
+  EXPECT_EQ(KvRefusal(options),
+            "1.0 MB hold 128 tokens, less than the context of 16384 (--kv-memory 128 or more)");
+  options.kv_tokens = 20'000;
   options.kv_bytes = 157'000'000;
   EXPECT_EQ(KvRefusal(options), "");
 }

@@ -29,9 +29,11 @@ ThinkSplitter::Piece ThinkSplitter::Push(std::string_view text) {
       out += rest.substr(0, num_bytes);
       if (!thinking_ && num_bytes > 0) is_in_line_ = rest[num_bytes - 1] != '\n';
     };
-    const size_t open = thinking_ ? std::string_view::npos : rest.find(kOpen);
-    const size_t close = rest.find(kClose);
-    const size_t found = std::min(open, close);
+    size_t found = rest.find('<');
+    const auto is_at = [&](std::string_view tag) { return rest.substr(found).starts_with(tag); };
+    while (found != std::string_view::npos && !is_at(kClose) && (thinking_ || !is_at(kOpen))) {
+      found = rest.find('<', found + 1);
+    }
     if (found == std::string_view::npos) {
       const size_t held = std::max(HeldBytes(rest, kClose), thinking_ ? 0 : HeldBytes(rest, kOpen));
       take(rest.size() - held);
@@ -39,11 +41,12 @@ ThinkSplitter::Piece ThinkSplitter::Push(std::string_view text) {
       return piece;
     }
     take(found);
-    if (!thinking_ && close < open && is_in_line_) {
+    const bool opens = !is_at(kClose);
+    if (!thinking_ && !opens && is_in_line_) {
       out += '\n';
       is_in_line_ = false;
     }
-    thinking_ = open < close;
+    thinking_ = opens;
     rest.remove_prefix(found + (thinking_ ? kOpen : kClose).size());
   }
 }
