@@ -134,8 +134,8 @@ TEST_F(Program, TellsItsVersion) {
 
 TEST_F(Program, AnOutputThatCannotBeWrittenIsAnError) {
   for (const char* redirection : {">/dev/full", ">&-"}) {
-    for (const std::string& command :
-         {"run x -n 2 -c 64 -m " + model_, "inspect " + model_, std::string("options")}) {
+    for (const std::string& command : {"run x -n 2 -c 64 --thinking off -m " + model_,
+                                       "inspect " + model_, std::string("options")}) {
       const Outcome outcome = Run(command, "", redirection);
       EXPECT_EQ(outcome.exit_code, 1) << command << redirection;
       EXPECT_EQ(outcome.err, "hillstar: standard output cannot be written\n") << command;
@@ -158,7 +158,7 @@ TEST_F(Program, AnInputThatCannotBeReadIsAnError) {
 }
 
 TEST_F(Program, TheLogSaysWhatIsLoaded) {
-  const std::string run = "run x -n 1 -c 64 -t 1 -m " + model_;
+  const std::string run = "run x -n 1 -c 64 -t 1 --thinking off -m " + model_;
   EXPECT_EQ(Run(run).err, "");
   const std::string info = Run(run + " --log-level info").err;
   for (const std::string& part : {model_ + " is loaded in ", std::string("Hillstar container"),
