@@ -83,6 +83,9 @@ __device__ __forceinline__ RowScale ScaleOf(float amax) {
 
 // Of the lanes of a warp, for all of them.
 __device__ __forceinline__ uint32_t WarpMax(uint32_t x) { return __reduce_max_sync(kAllLanes, x); }
+// Of a value that all lanes of a warp have, that value: the compiler then knows that they do, and
+// may keep it in a register of the warp.
+__device__ __forceinline__ int Uniform(int x) { return int(WarpMax(uint32_t(x))); }
 // Of magnitudes that are finite, whose bits are in their order.
 __device__ __forceinline__ float LargestOfWarp(float magnitude) {
   return __uint_as_float(WarpMax(__float_as_uint(magnitude)));

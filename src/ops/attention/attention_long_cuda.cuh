@@ -4,7 +4,7 @@
 // has 32 latents of all heads. Where there is room for three chunks' rows, a chunk's values and the
 // next one's weights are found between the same two barriers.
 //   A chunk of 64 keys of q8: 2,240 products of 16 x 8 x 32, 3,300 clocks of a Hopper
-//   multiprocessor's tensor cores, and 5,600 clocks of its shared memory; it takes 13,700.
+//   multiprocessor's tensor cores, and 5,600 clocks of its shared memory; it takes 13,000.
 #pragma once
 
 #include <algorithm>
@@ -102,6 +102,7 @@ struct LongBlock {
         base(a.task, a.layout, DynamicShared() + sizeof(Shared)),
         shared(*reinterpret_cast<Shared*>(DynamicShared())) {
     rows = base.queries + AttendSharedBytes(a.layout, kLongTiles);
+    base.warp = Uniform(base.warp);
     tile = base.warp / kParts;
     part = base.warp % kParts;
     if (threadIdx.x == 0) {
@@ -111,7 +112,6 @@ struct LongBlock {
   }
   // What follows from a thread's number is found again where it is needed, and keeps no registers.
   __device__ __forceinline__ void ForgetThread() {
-    Forget(base.warp);
     Forget(base.lane);
     base.g = base.lane / 4;
     base.t = base.lane % 4;
@@ -153,7 +153,8 @@ struct LongBlock {
     const int position =
         base.keys.is_dense ? key : selection.lists[base.token * selection.max_keys + key];
     shared.in_page[chunk % 4][at] = uint8_t(position % kChunk);
-    CopyAsync4(shared.page_of + at, base.page_ids + position / kChunk);
+    const PageId* page_ids = base.task.pages.ids[base.token];
+    CopyAsync4(shared.page_of + at, page_ids + position / kChunk);
   }
   __device__ __forceinline__ void FindRows(int chunk, int end_key) const {
     if (!Finds(chunk, end_key)) return;
@@ -248,25 +249,24 @@ struct LongBlock {
     int high[2][4] = {}, cross[2][4] = {};
 #pragma unroll 1
     for (int d = 0; d < padded; d += 64) {
-      uint32_t a[2][4], b[2][4];  // [half of 64], [m]
-      const auto load = [&](int plane) {
-        for (int i = 0; i < 2; ++i) LoadMatrices(a[i], query + plane * low_query + d + 32 * i);
-      };
-      const auto multiply = [&](int(&sums)[2][4]) {
-        for (int i = 0; i < 4; ++i) {
-          const int half = i / 2, m = i % 2;
-          MmaSignedSigned(sums[m], a[half], b[m][2 * half], b[m][2 * half + 1]);
+      uint32_t b[2][4];  // [m]
+      const auto multiply = [&](int plane, int(&sums)[2][4]) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          uint32_t a[4];
+          LoadMatrices(a, query + plane * low_query + d + 32 * half);
+          for (int m = 0; m < 2; ++m) {
+            MmaSignedSigned(sums[m], a, b[m][2 * half], b[m][2 * half + 1]);
+          }
         }
       };
-      load(0);
       if constexpr (kTwoPlanes) {
         for (int m = 0; m < 2; ++m) LoadMatrices(b[m], keys[m] + padded + d);
-        multiply(cross);
+        multiply(0, cross);
       }
       for (int m = 0; m < 2; ++m) LoadMatrices(b[m], keys[m] + d);
-      multiply(high);
-      load(1);
-      multiply(cross);
+      multiply(0, high);
+      multiply(1, cross);
     }
     for (int i = 0; i < kChunkStrips; ++i) {
       for (int r = 0; r < 2; ++r) {
@@ -446,30 +446,25 @@ struct LongBlock {
       for (int of = 0; of < kLongTiles; ++of) {
         const ChunkFactors f[2] = {own[of * kTileHeads], own[of * kTileHeads + 8]};
         int sums[kAtOnce][2][4] = {};
-        uint32_t a[2][4];  // [32 keys], of a plane of weights
-        const auto load = [&](int plane) {
-          for (int i = 0; i < 2; ++i) {
-            LoadMatrices(a[i],
-                         planes + of * kTileHeads * Shared::kWeightPitch + plane * kChunk + 32 * i);
-          }
-        };
-        const auto multiply = [&](int plane) {
+        const auto multiply = [&](int of_weights, int plane) {
 #pragma unroll
-          for (int i = 0; i < 4 * kAtOnce; ++i) {
-            const int half = i / (2 * kAtOnce), at = i / 2 % kAtOnce, n = i % 2;
-            const auto& bytes = b[plane][at][half][n];
-            MmaSignedSigned(sums[at][n], a[half], bytes[0], bytes[1]);
+          for (int half = 0; half < 2; ++half) {
+            uint32_t a[4];  // 32 keys' weights
+            LoadMatrices(a, planes + of * kTileHeads * Shared::kWeightPitch + of_weights * kChunk +
+                                32 * half);
+            for (int i = 0; i < 2 * kAtOnce; ++i) {
+              const auto& bytes = b[plane][i / 2][half][i % 2];
+              MmaSignedSigned(sums[i / 2][i % 2], a, bytes[0], bytes[1]);
+            }
           }
         };
-        load(0);
-        multiply(0);
+        multiply(0, 0);
         for (int i = 0; i < 8 * kAtOnce; ++i) {
           int& x = sums[i / 8][i / 4 % 2][i % 4];
           x = int(uint32_t(x) * 256u);
         }
-        if constexpr (kLow) multiply(1);
-        load(1);
-        multiply(0);
+        if constexpr (kLow) multiply(0, 1);
+        multiply(1, 0);
 #pragma unroll
         for (int i = 0; i < 8 * kAtOnce; ++i) {
           float& v = values[of][q + i / 8][i / 4 % 2][i % 4];
@@ -502,8 +497,10 @@ struct LongBlock {
 
   // Splits [split, end) of a token's whose queries are being loaded.
   __device__ __forceinline__ void RunSplits(int split, int end) {
-    const int keys = base.keys.num, end_key = end * kSplit < keys ? end * kSplit : keys;
-    const int first = split * kSplitChunks, last = (end_key + kChunk - 1) / kChunk;
+    const int keys = base.keys.num;
+    const int end_key = end * kSplit < keys ? end * kSplit : keys;
+    const int first = split * kSplitChunks;
+    const int last = (end_key + kChunk - 1) / kChunk;
     FindPages(first, end_key);
 #pragma unroll 1
     for (int i = 0; i < 2; ++i) {
@@ -575,20 +572,28 @@ __global__ void __launch_bounds__(kLongThreads, 1)
     AttendLongKernel(const __grid_constant__ AttendArguments arguments) {
   WaitForPrevious();
   LetNextBegin();
-  SplitList list;
-  list.Make(arguments.task, arguments.scratch.capacity);
   const unsigned groups = unsigned(arguments.num_head_groups);
-  const unsigned share = blockIdx.x / groups, shares = gridDim.x / groups;
-  const int end = int(int64_t(list.num_splits) * (share + 1) / shares);
   LongBlock<kLow, kCodes, kOverlaps> block(arguments);
-  for (int split = int(int64_t(list.num_splits) * share / shares); split < end;) {
-    const int token = list.TokenOf(split);
+  // Threads have no registers left for what all of a block know alike: it is kept for the warp, or
+  // found again, the list of splits for each token. Without this a chunk takes 5 % longer.
+  for (int split = -1;;) {
+    SplitList list;
+    list.Make(arguments.task, arguments.scratch.capacity);
+    const int64_t all = Uniform(list.num_splits);
+    const unsigned share = blockIdx.x / groups, shares = gridDim.x / groups;
+    if (split < 0) split = int(all * share / shares);
+    const int end = int(all * (share + 1) / shares);
+    if (split >= end) break;
+    const int token = Uniform(list.TokenOf(split));
     const TokenKeys keys = list.KeysOfToken(token);
-    const int first = list.Begin(token), num_splits = (keys.num + kSplit - 1) / kSplit;
+    const int first = Uniform(list.Begin(token));
+    const int num_keys = Uniform(keys.num);
+    const int num_splits = (num_keys + kSplit - 1) / kSplit;
     const int last = first + num_splits < end ? first + num_splits : end;
     __syncthreads();  // nobody reads what was there before
     block.first_split = first;
-    block.base.LoadQueries(token, keys, int(blockIdx.x % groups) * kLongHeads);
+    block.base.LoadQueries(token, {num_keys, Uniform(keys.is_dense) != 0},
+                           int(blockIdx.x % groups) * kLongHeads);
     block.RunSplits(split - first, last - first);
     split = last;
   }
