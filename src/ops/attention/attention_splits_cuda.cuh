@@ -8,7 +8,7 @@
 //   their own; a kernel merges.
 //   A split for every multiprocessor, and more: attention_long_cuda.cuh.
 // On an H200, GLM-5.2's shape, one token, in us (q15, q8): 300 keys 12.2, 11.7; 2,048 keys 15.2,
-// 14.3; 262,144 keys 353, 262; 64 tokens of 2,048 keys with q8 156 (bench/attend_speed.cc).
+// 14.3; 262,144 keys 354, 264; 64 tokens of 2,048 keys with q8 151 (bench/attend_speed.cc).
 #pragma once
 
 #include "ops/attention/attention_weights_cuda.cuh"
