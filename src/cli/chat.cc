@@ -123,7 +123,7 @@ class ChatLoop {
 
   void Answer(const std::string& message) {
     InterruptGuard guard;
-    bool is_dim = false, is_in_line = false, has_content = false, hides_all = false;
+    bool is_dim = false, is_in_line = false, has_content = false, has_hidden = false;
     const auto set_dim = [&](bool dim) {
       if (dim == is_dim) return;
       is_dim = dim;
@@ -133,7 +133,7 @@ class ChatLoop {
       is_in_line = false;
     };
     const auto on_reasoning = [&](std::string_view piece) {
-      hides_all = hides_all || (!shows_thinking_ && !has_content);
+      has_hidden = has_hidden || !shows_thinking_;
       if (!shows_thinking_) return;
       set_dim(true);
       session_.out << piece << std::flush;
@@ -142,7 +142,6 @@ class ChatLoop {
       set_dim(false);
       session_.out << piece << std::flush;
       is_in_line = true;
-      hides_all = false;
       has_content = true;
     };
     try {
@@ -152,7 +151,7 @@ class ChatLoop {
       session_.out << "\n" << std::flush;
       stats_ = StatsText(result);
       if (!result.notice.empty()) session_.notes << "note: " << result.notice << "\n";
-      if (hides_all) {
+      if (has_hidden && !has_content) {
         session_.notes
             << "note: the answer has nothing but thoughts, which are hidden (/think show)\n";
       }

@@ -19,7 +19,7 @@ constexpr int kUnitKeys = 32;  // of a warp at once
 constexpr int kMostUnitsPerWarp = 28;
 // A multiprocessor has one block, so that few blocks add their counts of scores to the row's.
 constexpr int MostScoreWarps(int planes) { return planes == 2 ? 8 : 16; }
-// Of a block that scores neighbours.
+// Of a block that scores neighbours, four units a warp.
 constexpr int kTogetherWarps = 4;
 constexpr int kKeysPerBlock = kTogetherWarps * 4 * kUnitKeys;
 constexpr int kStepDims = 64;  // that a warp holds of its keys
