@@ -36,6 +36,9 @@ endif()
 # Folders where <cuda_runtime.h>, ptx.cuh and launch_kernel.cuh are found.
 set(hillstar_emulated_includes ${hillstar_cuda_folder}/emulated)
 set(hillstar_hardware_includes ${hillstar_cuda_folder}/hardware)
+# Of the arithmetic: nothing is contracted or rounded otherwise than it is written.
+set(hillstar_nvcc_flags --fmad=false -prec-div=true -prec-sqrt=true -ftz=false
+    --expt-relaxed-constexpr)
 
 # hillstar_cuda_objects(NAME SOURCES ...): object libraries NAME_emulated and, with nvcc, NAME_hardware.
 # Index arithmetic mixes the widths that CUDA's own names have, so conversions are not warned about.
@@ -59,8 +62,7 @@ function(hillstar_cuda_objects name)
     target_include_directories(${name}_hardware BEFORE PRIVATE ${hillstar_hardware_includes})
     target_include_directories(${name}_hardware SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_compile_options(${name}_hardware PRIVATE
-      $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -prec-div=true -prec-sqrt=true -ftz=false
-        --expt-relaxed-constexpr -Xptxas=-warn-spills
+      $<$<COMPILE_LANGUAGE:CUDA>:${hillstar_nvcc_flags} -Xptxas=-warn-spills
         -Xcompiler=-fPIC,-Wall,-Wextra,-Wshadow,-ffp-contract=off>
       $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
   endif()

@@ -32,8 +32,8 @@ __device__ __forceinline__ float ExpOfSmall(float x) {
   p = __fmaf_rn(p, r, 1.f / 2);
   p = __fmaf_rn(p, r, 1.f);
   p = __fmaf_rn(p, r, 1.f);
-  if (x < kExpLow) return 0.0f;
-  return __fmul_rn(p, __uint_as_float((__float_as_uint(rounded) + 127) << 23));
+  const float y = __fmul_rn(p, __uint_as_float((__float_as_uint(rounded) + 127) << 23));
+  return x < kExpLow ? 0.0f : y;
 }
 __device__ __forceinline__ float Exp(float x) { return ExpOfSmall(x < kExpHigh ? x : kExpHigh); }
 __device__ __forceinline__ float Sigmoid(float x) {

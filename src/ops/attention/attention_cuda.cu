@@ -287,23 +287,21 @@ struct ValuesKernel {
   int threads;
   int shared_bytes;
 };
-template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
-ValuesKernel TheValuesKernel() {
-  using Block = ValuesBlock<kTiles, kLow, kCodes, kWeighs>;
-  return {AttendValuesKernel<kTiles, kLow, kCodes, kWeighs>, Block::kThreads, Block::kSharedBytes};
+template <bool kLow, bool kCodes>
+ValuesKernel ValuesKernelOf(bool many) {
+  using Few = FewValues<kLow, kCodes>;
+  using Many = ManyValues<kLow, kCodes>;
+  if (many) return {AttendManyValuesKernel<kLow, kCodes>, Many::kThreads, Many::kSharedBytes};
+  return {AttendValuesKernel<kLow, kCodes>, Few::kThreads, Few::kSharedBytes};
 }
-template <int kTiles, bool kWeighs>
-ValuesKernel ValuesKernelFor(KvFormat format) {
+ValuesKernel ValuesKernelFor(KvFormat format, bool many) {
   switch (format) {
-    case KvFormat::kQ15: return TheValuesKernel<kTiles, true, false, kWeighs>();
-    case KvFormat::kQ8: return TheValuesKernel<kTiles, false, false, kWeighs>();
+    case KvFormat::kQ15: return ValuesKernelOf<true, false>(many);
+    case KvFormat::kQ8: return ValuesKernelOf<false, false>(many);
     case KvFormat::kFp8: break;
   }
-  return TheValuesKernel<kTiles, true, true, kWeighs>();
+  return ValuesKernelOf<true, true>(many);
 }
-
-// Heads of a block that finds values where there is much to do, so that rows are read once.
-constexpr int kManyTiles = 4;
 
 void MergeSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
                  const AttendArguments& arguments) {
@@ -358,7 +356,7 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
   const int64_t processors = context.num_multiprocessors;
   const bool is_codes = task.layout.format == KvFormat::kFp8;
-  const ValuesKernel many_values = ValuesKernelFor<kManyTiles, false>(task.layout.format);
+  const ValuesKernel many_values = ValuesKernelFor(task.layout.format, true);
   const bool many = tiles > 1 && splits * tiles * ranges > 4 * processors &&
                     many_values.shared_bytes <= context.shared_bytes;
   const dim3 block(kAttendThreads);
@@ -392,12 +390,14 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   }
 
   // Values.
-  const ValuesKernel values = many ? many_values : ValuesKernelFor<1, true>(task.layout.format);
+  const ValuesKernel values = many ? many_values : ValuesKernelFor(task.layout.format, false);
   groups = CeilDiv(tiles, many ? kManyTiles : 1);
   arguments.num_head_groups = int(groups);
   arguments.joins = !many && max_splits <= kMaxJoinedSplits;
+  const int64_t items = splits * groups * ranges;
+  arguments.num_items = int(items);
   Launch("values of attention", values.kernel,
-         {dim3(unsigned(std::min(splits * groups * ranges, 2 * processors))),
+         {dim3(unsigned(std::min(items, (many ? 2 : 4) * processors))),
           dim3(unsigned(values.threads)), size_t(values.shared_bytes)},
          context.stream, arguments);
   if (!arguments.joins) MergeSplits(context, task, max_splits, arguments);

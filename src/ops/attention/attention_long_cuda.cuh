@@ -222,7 +222,7 @@ struct LongBlock {
     const int bytes = base.layout.global_row_bytes;
 #pragma unroll 1
     for (int i = 16 * base.lane; i < bytes; i += 16 * kWarpLanes) {
-#pragma unroll 2
+#pragma unroll 1
       for (int key = base.warp; key < kChunk; key += kLongWarps) {
         base.ExpandPiece(base.codes + key * bytes, i, Row(chunk, key));
       }
@@ -431,6 +431,7 @@ struct LongBlock {
     ForgetThread();
     const int first = kWarpLatents * base.warp;
     if (first >= base.layout.padded_latent) return;
+    const int num_heads = int(base.task.num_heads) - base.first_head;
     constexpr int kAtOnce = kLow ? 1 : kQ;
 #pragma unroll
     for (int q = 0; q < kQ; q += kAtOnce) {
@@ -444,6 +445,7 @@ struct LongBlock {
       const ChunkFactors* own = shared.factors[chunk % kWeightChunks] + base.g;
 #pragma unroll
       for (int of = 0; of < kLongTiles; ++of) {
+        if (of * kTileHeads >= num_heads) break;
         const ChunkFactors f[2] = {own[of * kTileHeads], own[of * kTileHeads + 8]};
         int sums[kAtOnce][2][4] = {};
         const auto multiply = [&](int of_weights, int plane) {

@@ -229,6 +229,16 @@ __global__ void __launch_bounds__(kAttendThreads, 4)
   }
 }
 
+// What a block finds the values of. It lies in shared memory: threads have no registers for it.
+struct ValuesItem {
+  int split;
+  int token;
+  int first_split, num_splits;  // of the token
+  int n;                        // keys
+  int first_head, num_heads;    // num_heads: from the first on
+  int first_latent, width;
+};
+
 // kTiles: of 16 heads; kLow: latents have two planes; kCodes: rows are e4m3 codes; kWeighs: finds
 // the weights, else these were found by AttendWeightsKernel.
 template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
@@ -248,7 +258,7 @@ struct ValuesBlock {
   static constexpr int kSharedBytes =
       kRowsBytes + kSumsBytes +
       kHeads * (kPlanesPitch + int(sizeof(ChunkFactors)) * kSplitChunks + int(sizeof(float2))) +
-      kPlaces * kSplit * 8;
+      kPlaces * kSplit * 8 + kWarps * int(sizeof(ValuesItem));
   static constexpr int kOutPitch = kValueLatents + 8;
   static_assert(kHeads * kOutPitch * 4 <= kRowsBytes);
 
@@ -260,12 +270,8 @@ struct ValuesBlock {
   float2* numbers;         // [kHeads]
   const uint8_t** places;  // [kPlaces][kSplit]
   int* sums;               // [16][kAttendThreads]: of chunks 2 and 3
-  int warp, lane, g, t;
-  int split, token, num_splits;  // of the token
-  int first_split;               // of the token
-  int n;                         // keys
-  int first_head, num_heads;     // num_heads: from the first on
-  int first_latent, width;
+  int thread, warp, lane, g, t;
+  ValuesItem* items;  // [kWarps]: every warp has a copy
 
   __device__ __forceinline__ explicit ValuesBlock(const AttendArguments& a)
       : arguments(a), task(a.task) {
@@ -275,11 +281,19 @@ struct ValuesBlock {
     numbers = reinterpret_cast<float2*>(factors + kHeads * kSplitChunks);
     places = reinterpret_cast<const uint8_t**>(numbers + kHeads);
     sums = reinterpret_cast<int*>(places + kPlaces * kSplit);
-    warp = int(threadIdx.x) / kWarpLanes;
-    lane = int(threadIdx.x) % kWarpLanes;
+    items = reinterpret_cast<ValuesItem*>(sums + kSumsBytes / 4);
+    ForgetThread();
+  }
+  // What follows from a thread's number is found again where it is needed, and keeps no registers.
+  __device__ __forceinline__ void ForgetThread() {
+    thread = int(threadIdx.x);
+    Forget(thread);
+    warp = thread / kWarpLanes;
+    lane = thread % kWarpLanes;
     g = lane / 4;
     t = lane % 4;
   }
+  __device__ __forceinline__ ValuesItem& item() const { return items[warp]; }
   static __device__ __forceinline__ int RowAt(int key) {
     return key * kRowPitch + key / 16 * kRowGap;
   }
@@ -291,13 +305,13 @@ struct ValuesBlock {
     int position = -1;  // none
     PageId page = 0;
   };
-  __device__ __forceinline__ RowFinder FindPosition(const SplitList& list, int item,
+  __device__ __forceinline__ RowFinder FindPosition(const SplitList& list, int index,
                                                     int in_split) const {
-    const int of_split = item / in_split, of_token = list.TokenOf(of_split);
+    const int of_split = index / in_split, of_token = list.TokenOf(of_split);
     const TokenKeys keys = list.KeysOfToken(of_token);
-    const int key = (of_split - list.Begin(of_token)) * kSplit + int(threadIdx.x);
+    const int key = (of_split - list.Begin(of_token)) * kSplit + thread;
     RowFinder finder;
-    if (threadIdx.x >= kSplit || key >= keys.num) return finder;
+    if (thread >= kSplit || key >= keys.num) return finder;
     finder.ids = task.pages.ids[of_token];
     finder.position =
         keys.is_dense ? key : task.selection.lists[of_token * task.selection.max_keys + key];
@@ -308,37 +322,42 @@ struct ValuesBlock {
   }
   __device__ __forceinline__ void FindRow(const RowFinder& finder, int at) const {
     if (finder.position < 0) return;
-    places[at * kSplit + int(threadIdx.x)] =
+    places[at * kSplit + thread] =
         task.pages.memory[finder.page] + task.pages.offset +
         finder.position % int(kPageTokens) * arguments.layout.global_row_bytes;
   }
-  __device__ __forceinline__ void FindRows(const SplitList& list, int item, int in_split,
-                                           int at) const {
-    RowFinder finder = FindPosition(list, item, in_split);
+  __device__ __forceinline__ void FindRows(const SplitList& list, int index, int in_split) const {
+    RowFinder finder = FindPosition(list, index, in_split);
     FindPage(&finder);
-    FindRow(finder, at);
+    FindRow(finder, 0);
   }
-  // Takes up an item whose rows are found and begins to fetch them.
-  __device__ __forceinline__ void Begin(const SplitList& list, int item, int ranges,
+  // Takes up item `index` whose rows are found and begins to fetch them.
+  __device__ __forceinline__ void Begin(const SplitList& list, int index, int ranges,
                                         int places_at) {
-    const int in_split = item % (ranges * arguments.num_head_groups);
-    split = item / (ranges * arguments.num_head_groups);
-    token = list.TokenOf(split);
-    first_split = list.Begin(token);
-    const TokenKeys keys = list.KeysOfToken(token);
-    num_splits = (keys.num + kSplit - 1) / kSplit;
-    const int first_key = (split - first_split) * kSplit;
-    n = keys.num - first_key < kSplit ? keys.num - first_key : kSplit;
-    first_head = in_split / ranges * kHeads;
-    num_heads = int(task.num_heads) - first_head;
-    first_latent = in_split % ranges * kValueLatents;
+    const int in_split = index % (ranges * arguments.num_head_groups);
     const int padded = arguments.layout.padded_latent;
-    width = padded - first_latent < kValueLatents ? padded - first_latent : kValueLatents;
+    ValuesItem next;
+    next.split = index / (ranges * arguments.num_head_groups);
+    next.token = list.TokenOf(next.split);
+    next.first_split = list.Begin(next.token);
+    const TokenKeys keys = list.KeysOfToken(next.token);
+    next.num_splits = (keys.num + kSplit - 1) / kSplit;
+    const int first_key = (next.split - next.first_split) * kSplit;
+    const int n = keys.num - first_key < kSplit ? keys.num - first_key : kSplit;
+    next.n = n;
+    next.first_head = in_split / ranges * kHeads;
+    next.num_heads = int(task.num_heads) - next.first_head;
+    const int first_latent = in_split % ranges * kValueLatents;
+    const int width = padded - first_latent < kValueLatents ? padded - first_latent : kValueLatents;
+    next.first_latent = first_latent;
+    next.width = width;
+    if (lane == 0) item() = next;
+    __syncwarp();
     constexpr int kPieces = kValueLatents / 16, kOfRow = (kCodes ? 1 : kPlanes) * kPieces;
-    const int plane = int(threadIdx.x) % kOfRow / kPieces, at = int(threadIdx.x) % kPieces * 16;
+    const int plane = thread % kOfRow / kPieces, at = thread % kPieces * 16;
     if (at < width) {
 #pragma unroll 4
-      for (int key = int(threadIdx.x) / kOfRow; key < n; key += kThreads / kOfRow) {
+      for (int key = thread / kOfRow; key < n; key += kThreads / kOfRow) {
         const uint8_t* from = places[places_at * kSplit + key] + first_latent + plane * padded + at;
         uint8_t* to = rows + RowAt(key) + plane * kValueLatents + at;
         if constexpr (kCodes) {
@@ -361,12 +380,13 @@ struct ValuesBlock {
   // The weights in shared memory.
   __device__ __forceinline__ void FindWeights() {
     const SplitScratch& scratch = arguments.scratch;
-    const int64_t first = int64_t(split) * task.num_heads + first_head;
+    const int num_heads = item().num_heads;
+    const int64_t split = item().split, first = split * task.num_heads + item().first_head;
     if constexpr (kWeighs) {
       static_assert(kHeads == kWarps);
       const int64_t row = first + (warp < num_heads ? warp : 0);
       const HeadWeights head =
-          WeighHead(scratch.scores + row * kSplit, scratch.key_scales + int64_t(split) * kSplit, n);
+          WeighHead(scratch.scores + row * kSplit, scratch.key_scales + split * kSplit, item().n);
       StoreWeights(head, weights + warp * kPlanesPitch, factors + warp * kSplitChunks);
       if (lane == 0) numbers[warp] = make_float2(head.largest, head.sum);
     } else {
@@ -377,15 +397,14 @@ struct ValuesBlock {
         const uint8_t* head = from + (h < num_heads ? h : 0) * (kSplit * 4);
         CopyAsync16(weights + h * kPlanesPitch + 16 * lane, head + 16 * lane);
       }
-      if (threadIdx.x < 2 * kHeads) {  // the factors
-        const int h = int(threadIdx.x) / 2, at = int(threadIdx.x) % 2 * 16;
+      if (thread < 2 * kHeads) {  // the factors
+        const int h = thread / 2, at = thread % 2 * 16;
         CopyAsync16(reinterpret_cast<uint8_t*>(factors + h * kSplitChunks) + at,
                     from + (h < num_heads ? h : 0) * (kSplit * 4) + kWeightBytes + at);
       }
       CommitCopies();
-      if (threadIdx.x < kHeads) {
-        numbers[threadIdx.x] =
-            scratch.numbers[first + (int(threadIdx.x) < num_heads ? int(threadIdx.x) : 0)];
+      if (thread < kHeads) {
+        numbers[thread] = scratch.numbers[first + (thread < num_heads ? thread : 0)];
       }
     }
   }
@@ -405,44 +424,40 @@ struct ValuesBlock {
   }
   // Products of a chunk's weights of a tile with the warp's latents.
   using Sums = int[2][4];
-  using ChunkBytes = uint32_t[kPlanes][2][2][2];  // [plane][half of 32 keys], then as LoadValues
-  __device__ __forceinline__ void LoadChunk(int group, int chunk, ChunkBytes& b) const {
+  struct Products {
+    int high[2][4] = {}, cross[2][4] = {};
+  };
+  using HalfBytes = uint32_t[kPlanes][2][2];  // of 32 keys: [plane], then as LoadValues
+  __device__ __forceinline__ void LoadHalf(int group, int chunk, int half, HalfBytes& b) const {
     // Row r of matrix 2 i + m is that of key 32 m + 16 (r % 2) + 4 i + r / 2: the order in which
     // lanes of WeighHead have their keys.
     const int matrix = lane / 8, r = lane % 8;
     const int key = 32 * (matrix % 2) + 16 * (r % 2) + 4 * (matrix / 2) + r / 2;
     const uint8_t* from = rows + RowAt(key) + RowAt(chunk * kChunk) + 16 * group;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      for (int p = 0; p < kPlanes; ++p) {
-        LoadValues(from + 8 * half * kRowPitch + p * kValueLatents, b[p][half]);
+    for (int p = 0; p < kPlanes; ++p) {
+      LoadValues(from + 8 * half * kRowPitch + p * kValueLatents, b[p]);
+    }
+  }
+  __device__ __forceinline__ void MultiplyHalf(int tile, int chunk, int half, const HalfBytes& b,
+                                               Products& products) const {
+    const uint8_t* planes = weights + (tile * kTileHeads + lane % 16) * kPlanesPitch +
+                            chunk * kChunk + lane / 16 * 16 + 32 * half;
+    uint32_t a[2][4];
+    for (int p = 0; p < 2; ++p) LoadMatrices(a[p], planes + p * kSplit);
+    for (int i = 0; i < 2; ++i) {
+      MmaSignedSigned(products.high[i], a[0], b[0][i][0], b[0][i][1]);
+      MmaSignedSigned(products.cross[i], a[1], b[0][i][0], b[0][i][1]);
+    }
+    if constexpr (kLow) {
+      for (int i = 0; i < 2; ++i) {
+        MmaSignedSigned(products.cross[i], a[0], b[1][i][0], b[1][i][1]);
       }
     }
   }
-  __device__ __forceinline__ void Multiply(int tile, int chunk, const ChunkBytes& b,
-                                           Sums& sum) const {
-    const uint8_t* planes =
-        weights + (tile * kTileHeads + lane % 16) * kPlanesPitch + chunk * kChunk + lane / 16 * 16;
-    uint32_t a[2][2][4];  // [plane][half]
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      for (int p = 0; p < 2; ++p) LoadMatrices(a[p][half], planes + p * kSplit + 32 * half);
-    }
-    int high[2][4] = {}, cross[2][4] = {};
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      for (int i = 0; i < 2; ++i) {
-        MmaSignedSigned(high[i], a[0][half], b[0][half][i][0], b[0][half][i][1]);
-        MmaSignedSigned(cross[i], a[1][half], b[0][half][i][0], b[0][half][i][1]);
-      }
-      if constexpr (kLow) {
-        for (int i = 0; i < 2; ++i) {
-          MmaSignedSigned(cross[i], a[0][half], b[1][half][i][0], b[1][half][i][1]);
-        }
-      }
-    }
+  static __device__ __forceinline__ void Add(const Products& products, Sums& sum) {
     for (int i = 0; i < 8; ++i) {
-      sum[i / 4][i % 4] = int(uint32_t(high[i / 4][i % 4]) * 256u + uint32_t(cross[i / 4][i % 4]));
+      sum[i / 4][i % 4] = int(uint32_t(products.high[i / 4][i % 4]) * 256u +
+                              uint32_t(products.cross[i / 4][i % 4]));
     }
   }
   // values = fma(weights x latents, weight scale, values * decay).
@@ -459,19 +474,23 @@ struct ValuesBlock {
       }
     }
   }
-  __device__ __forceinline__ void AddChunks(Values& values) const {
+  __device__ __forceinline__ void AddChunks(Values& values) {
     if constexpr (kWeighs) {
       AddChunksByTwo(values);
     } else {
-      if (16 * warp >= width) return;
+      if (16 * warp >= item().width) return;
+      const int n = item().n, num_heads = item().num_heads;
 #pragma unroll 1
       for (int c = 0; c * kChunk < n; ++c) {
-        ChunkBytes b;
-        LoadChunk(warp, c, b);
+        HalfBytes b[2];
+        for (int half = 0; half < 2; ++half) LoadHalf(warp, c, half, b[half]);
 #pragma unroll
         for (int tile = 0; tile < kTiles; ++tile) {
+          if (tile * kTileHeads >= num_heads) break;
+          Products products;
+          for (int half = 0; half < 2; ++half) MultiplyHalf(tile, c, half, b[half], products);
           Sums sum;
-          Multiply(tile, c, b, sum);
+          Add(products, sum);
           Accumulate(tile, c, sum, values);
         }
       }
@@ -480,15 +499,22 @@ struct ValuesBlock {
   // Half of the warps multiply chunks 0 and 1, the others 2 and 3, which the first half adds.
   __device__ __forceinline__ void AddChunksByTwo(Values& values) const {
     const int group = warp % kAttendWarps, part = warp / kAttendWarps;
-    const int index = int(threadIdx.x) % kAttendThreads;
-    const bool works = 16 * group < width;
+    const int index = thread % kAttendThreads;
+    const bool works = 16 * group < item().width;
+    const int n = item().n;
     Sums sum[2] = {};
     if (works && 2 * part * kChunk < n) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        ChunkBytes b;
-        LoadChunk(group, 2 * part + c, b);
-        Multiply(0, 2 * part + c, b, sum[c]);
+        if ((2 * part + c) * kChunk >= n) break;
+        Products products;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          HalfBytes b;
+          LoadHalf(group, 2 * part + c, half, b);
+          MultiplyHalf(0, 2 * part + c, half, b, products);
+        }
+        Add(products, sum[c]);
       }
       if (part == 1) {
 #pragma unroll
@@ -513,7 +539,8 @@ struct ValuesBlock {
   // Calls store(head of the block, latent of the block, four values).
   template <typename Store>
   __device__ __forceinline__ void ForEach(const Values& values, Store store) const {
-    if (16 * warp >= width) return;  // the second set of warps too
+    if (16 * warp >= item().width) return;  // the second set of warps too
+    const int num_heads = item().num_heads;
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
@@ -528,7 +555,8 @@ struct ValuesBlock {
     }
   }
   __device__ __forceinline__ ResultRow RowOf(int h) const {
-    return {token, first_head + h, first_latent, width};
+    const ValuesItem& own = item();
+    return {own.token, own.first_head + h, own.first_latent, own.width};
   }
   // The token has one split.
   __device__ __forceinline__ void FinishSplit(const Values& values) const {
@@ -538,7 +566,7 @@ struct ValuesBlock {
       *reinterpret_cast<float4*>(out + h * kOutPitch + latent) = v;
     });
     __syncthreads();
-    const int heads = num_heads < kHeads ? num_heads : kHeads;
+    const int heads = item().num_heads < kHeads ? item().num_heads : kHeads;
     for (int h = warp; h < heads; h += kWarps) {
       const float4 z = *reinterpret_cast<const float4*>(out + h * kOutPitch + 4 * lane);
       Finish(arguments, RowOf(h), z, numbers[h].y);
@@ -547,86 +575,120 @@ struct ValuesBlock {
 
   __device__ __forceinline__ void StorePartial(const Values& values) const {
     const int padded = arguments.layout.padded_latent;
-    const int64_t first = int64_t(split) * task.num_heads + first_head;
-    float* to = arguments.scratch.values + first * padded + first_latent;
+    const int64_t first = int64_t(item().split) * task.num_heads + item().first_head;
+    float* to = arguments.scratch.values + first * padded + item().first_latent;
     ForEach(values, [&](int h, int latent, float4 v) {
       *reinterpret_cast<float4*>(to + int64_t(h) * padded + latent) = v;
     });
     // Blocks of other latents store the same.
-    if (kWeighs && threadIdx.x < kHeads && int(threadIdx.x) < num_heads) {
-      arguments.scratch.numbers[first + threadIdx.x] = numbers[threadIdx.x];
+    if (kWeighs && thread < kHeads && thread < item().num_heads) {
+      arguments.scratch.numbers[first + thread] = numbers[thread];
     }
   }
   // Whether the other splits of these heads and latents are stored.
   __device__ __forceinline__ bool IsLast(int in_token) const {
     __syncthreads();
     int is_last = 0;
-    if (threadIdx.x == 0) {
+    if (thread == 0) {
       __threadfence();
       int32_t* ticket = arguments.scratch.tickets +
-                        int64_t(first_split) * arguments.scratch.tickets_each + in_token;
-      is_last = atomicAdd(ticket, 1) == num_splits - 1;
+                        int64_t(item().first_split) * arguments.scratch.tickets_each + in_token;
+      is_last = atomicAdd(ticket, 1) == item().num_splits - 1;
     }
     return __syncthreads_or(is_last) != 0;
   }
   __device__ __forceinline__ void Join() const {
     __threadfence();
-    const int heads = num_heads < kHeads ? num_heads : kHeads;
+    const int heads = item().num_heads < kHeads ? item().num_heads : kHeads;
     for (int h = warp; h < heads; h += kWarps) {
-      JoinSplits(arguments, RowOf(h), first_split, num_splits);
+      JoinSplits(arguments, RowOf(h), item().first_split, item().num_splits);
     }
   }
 };
 
-// Values of (split, heads, latents) one after another. What is read before the scores are there was
-// there before they were begun.
-template <int kTiles, bool kLow, bool kCodes, bool kWeighs>
-__global__ void __launch_bounds__(ValuesBlock<kTiles, kLow, kCodes, kWeighs>::kThreads, 2)
+// The values of an item each block, or of several in turn. What is read before the scores are there
+// was there before they were begun.
+template <bool kLow, bool kCodes>
+using FewValues = ValuesBlock<1, kLow, kCodes, true>;
+template <bool kLow, bool kCodes>
+__global__ void __launch_bounds__(FewValues<kLow, kCodes>::kThreads, 2)
     AttendValuesKernel(const __grid_constant__ AttendArguments arguments) {
-  SplitList list;
-  list.Make(arguments.task, arguments.scratch.capacity);
-  using Block = ValuesBlock<kTiles, kLow, kCodes, kWeighs>;
-  Block block(arguments);
+  FewValues<kLow, kCodes> block(arguments);
   const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
   const int in_split = ranges * arguments.num_head_groups;
-  const int num_items = list.num_splits * in_split;
-  int item = int(blockIdx.x), at = 0;
-  if (item < num_items) {
-    block.FindRows(list, item, in_split, 0);
-    __syncthreads();
-    block.Begin(list, item, ranges, 0);
-  }
-  WaitForPrevious();
-  LetNextBegin();
-  while (item < num_items) {
-    const int next = item + int(gridDim.x);
+  for (int index = int(blockIdx.x); index < arguments.num_items; index += int(gridDim.x)) {
+    block.ForgetThread();
+    SplitList list;  // made again for each item: there are no registers to keep it
+    list.Make(arguments.task, arguments.scratch.capacity);
+    const bool exists = index < list.num_splits * in_split;
+    if (exists) {
+      block.FindRows(list, index, in_split);
+      __syncthreads();
+      block.Begin(list, index, ranges, 0);
+    }
+    WaitForPrevious();
+    LetNextBegin();
+    if (!exists) return;
     block.FindWeights();
-    typename Block::RowFinder finder;
-    if (!kWeighs && next < num_items) finder = block.FindPosition(list, next, in_split);
     WaitForCopies<0>();
     __syncthreads();
-    if constexpr (!kWeighs) block.FindPage(&finder);
-    typename Block::Values values = {};
+    typename FewValues<kLow, kCodes>::Values values = {};
     block.AddChunks(values);
-    if constexpr (!kWeighs) block.FindRow(finder, 1 - at);
-    if (block.num_splits == 1) {
+    if (block.item().num_splits == 1) {
       block.FinishSplit(values);
     } else {
       block.StorePartial(values);
-      if constexpr (kWeighs) {
-        if (arguments.joins && block.IsLast(item % in_split)) block.Join();
-      }
+      if (arguments.joins && block.IsLast(index % in_split)) block.Join();
+    }
+    __syncthreads();  // nobody reads what was there before
+  }
+}
+
+// Likewise where there is much to do and the weights are there: the next item's rows are found
+// meanwhile.
+template <bool kLow, bool kCodes>
+using ManyValues = ValuesBlock<kManyTiles, kLow, kCodes, false>;
+template <bool kLow, bool kCodes>
+__global__ void __launch_bounds__(kAttendThreads, 2)
+    AttendManyValuesKernel(const __grid_constant__ AttendArguments arguments) {
+  using Block = ManyValues<kLow, kCodes>;
+  Block block(arguments);
+  const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
+  const int in_split = ranges * arguments.num_head_groups;
+  int index = int(blockIdx.x), at = 0, num_items = 0;
+  SplitList list;
+  list.Make(arguments.task, arguments.scratch.capacity);
+  num_items = list.num_splits * in_split;
+  if (index < num_items) {
+    block.FindRows(list, index, in_split);
+    __syncthreads();
+    block.Begin(list, index, ranges, 0);
+  }
+  WaitForPrevious();
+  LetNextBegin();
+  while (index < num_items) {
+    const int next = index + int(gridDim.x);
+    block.FindWeights();
+    typename Block::RowFinder finder;
+    if (next < num_items) {
+      finder = block.FindPosition(list, next, in_split);
+    }
+    WaitForCopies<0>();
+    __syncthreads();
+    block.FindPage(&finder);
+    typename Block::Values values = {};
+    block.AddChunks(values);
+    block.FindRow(finder, 1 - at);
+    if (block.item().num_splits == 1) {
+      block.FinishSplit(values);
+    } else {
+      block.StorePartial(values);
     }
     if (next >= num_items) break;
-    item = next;
+    index = next;
+    at = 1 - at;
     __syncthreads();  // nobody reads what was there before
-    if constexpr (kWeighs) {
-      block.FindRows(list, item, in_split, 0);
-      __syncthreads();
-    } else {
-      at = 1 - at;
-    }
-    block.Begin(list, item, ranges, at);
+    block.Begin(list, index, ranges, at);
   }
 }
 

@@ -11,6 +11,9 @@ inline constexpr int kMaxSplitTokens = 64;
 inline constexpr int kSplitChunks = kSplit / kChunk;
 // Latents of a block: what 8 warps have, 16 each.
 inline constexpr int kValueLatents = 128;
+// Tiles of heads of a block that finds values where there is much to do, so that rows are read
+// once.
+inline constexpr int kManyTiles = 4;
 // Splits that the last block of a token to end merges itself.
 inline constexpr int kMaxJoinedSplits = 16;
 
@@ -33,6 +36,7 @@ struct AttendArguments {
   bool joins;       // whoever ends last merges
   bool merges_all;  // tokens of one split too, which nobody has finished
   int num_strips;   // LongShape
+  int num_items;    // ValuesItem, at most
   int32_t* bad;
   int32_t code;
 };
@@ -129,7 +133,7 @@ __device__ __forceinline__ HeadWeights WeighHead(const float* scores, const floa
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool valid = first + c * kChunk + 16 * i < n;
-      is_finite = is_finite && (!valid || IsFinite(p[c][i]));
+      is_finite &= !valid | IsFinite(p[c][i]);
       largest[c] = p[c][i] > largest[c] ? p[c][i] : largest[c];
     }
     const unsigned all = __ballot_sync(kAllLanes, is_finite);
@@ -141,21 +145,23 @@ __device__ __forceinline__ HeadWeights WeighHead(const float* scores, const floa
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     const float other = __shfl_xor_sync(kAllLanes, largest[c], 16);
-    if (half == 1) before = __fadd_rn(other > before ? other : before, 0.0f);
+    const float next = __fadd_rn(other > before ? other : before, 0.0f);
+    before = half == 1 ? next : before;
   }
   HeadWeights out;
   float sum[2], amax[2];
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     const float next = __fadd_rn(largest[c] > before ? largest[c] : before, 0.0f);
-    out.factors[c].decay = half + c == 0 ? 0.0f : Exp(__fsub_rn(before, next));
+    out.factors[c].decay = ExpOfSmall(half + c == 0 ? none : __fsub_rn(before, next));
     before = next;
     amax[c] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const bool valid = first + c * kChunk + 16 * i < n;
-      p[c][i] = valid ? Exp(__fsub_rn(p[c][i], next)) : 0.0f;
-      w[c][i] = finite[c] ? __fmul_rn(p[c][i], w[c][i]) : 0.0f;
+      p[c][i] = ExpOfSmall(valid ? __fsub_rn(p[c][i], next) : none);
+      w[c][i] = __fmul_rn(p[c][i], w[c][i]);
+      w[c][i] = finite[c] ? w[c][i] : 0.0f;
       const float m = Magnitude(w[c][i]);
       amax[c] = m > amax[c] ? m : amax[c];
     }

@@ -110,7 +110,7 @@ class WarpInputs {
   }
   __device__ __forceinline__ void Use(int slot) {
     const uint8_t* from = inputs_ + slot * I::Bytes(num_tokens_);
-#pragma unroll 1
+#pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const int column = min(i * 8 + lane_ / 4, 2 * num_tokens_ - 1);
       const int t = min(i * kTileTokens + lane_ % 4, num_tokens_ - 1);

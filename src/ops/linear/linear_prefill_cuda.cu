@@ -31,9 +31,10 @@ struct Shape {
   static constexpr int kWarpsM = kM;
   static constexpr int kBlocksOfWarp = kBlocksOf;
   static constexpr int kColumnTiles = kColumns;
+  static constexpr bool kIsLarge = kBlocksOf > 1;
   // Small tiles have warps that copy for the others. Of large ones all warps copy, for the
   // registers of others would be missing.
-  static constexpr int kCopyingWarps = kBlocksOf == 1 ? 4 : 0;
+  static constexpr int kCopyingWarps = kIsLarge ? 0 : 4;
   static constexpr int kAllThreads = kThreads + kCopyingWarps * kWarpLanes;
   static constexpr int kWarpTokens = 8 * kColumnTiles;
   static constexpr int kTokens = kWarps / kWarpsM * kWarpTokens;
@@ -67,54 +68,83 @@ __host__ __device__ constexpr int TokenTiles(const MatrixWork& m, int tokens) {
 template <typename S>
 struct Header {
   alignas(16) uint8_t tile_bytes[sizeof(TileOfWork)];
-  int rows[S::kTokens];  // of x, or -1
+  // Where things begin: panels; rows of a plane of x, high then low; their groups' scales, then
+  // sums. Behind the last panel and token others stand in: what comes of them is not used.
+  const uint8_t* panels[S::kPanels];
+  const int8_t* planes[2 * S::kTokens];
+  const uint8_t* numbers[2 * S::kTokens];
   // Of small tiles: a slot has been copied; it has been read.
   uint64_t full[kMostDepth], free[kMostDepth];
 
   __device__ const TileOfWork& tile() const {
     return *reinterpret_cast<const TileOfWork*>(tile_bytes);
   }
+  // By all threads; ends without a barrier.
+  __device__ __forceinline__ void Fill(const TileOfWork& tile) {
+    const MatrixWork& m = tile.m;
+    const int thread = int(threadIdx.x);
+    if (thread == 0) *reinterpret_cast<TileOfWork*>(tile_bytes) = tile;
+    if (thread < S::kPanels) {
+      const int block = tile.first_block + thread / 2;
+      const int panel = m.up ? block : 2 * block + thread % 2;
+      const uint8_t* of = m.up && thread % 2 == 1 ? m.up : m.w;
+      panels[thread] = of + int64_t(min(panel, m.panels() - 1)) * int64_t(m.panel_stride);
+    }
+    static_assert(S::kPanels <= kThreads && S::kTokens <= kThreads);
+    if (thread >= S::kTokens) return;
+    const int64_t at = m.x_row(min(tile.first_token + thread, m.num_tokens - 1)) * m.groups;
+    planes[thread] = m.x.hi + at * kGroup;
+    planes[S::kTokens + thread] = m.x.lo + at * kGroup;
+    numbers[thread] = reinterpret_cast<const uint8_t*>(m.x.scale + at);
+    numbers[S::kTokens + thread] = reinterpret_cast<const uint8_t*>(m.x.sum + at);
+  }
 };
 template <typename S>
 constexpr int kRingAt = (int(sizeof(Header<S>)) + 127) / 128 * 128;
 
-// Copies stages of one tile of work.
+// Where a stage keeps a 16-byte quarter of a tile's values, or of a token's plane.
+__device__ __forceinline__ int SwappedChunk(int chunk) { return chunk ^ (chunk / 4 & 2); }
+__device__ __forceinline__ int SwappedQuarter(int token, int quarter) {
+  return quarter ^ (token / 2 & 3);
+}
+
+// Copies a group to a stage of a large tile, by all threads: a quarter of what a multiprocessor
+// does, so few instructions count. What follows from a thread's number is found again each time and
+// keeps no registers.
 template <typename S>
 __device__ __forceinline__ void CopyStage(const Header<S>& header, uint8_t* stage, int group) {
   using T = typename S::T;
-  static_assert(2 * S::kTokens <= kThreads && S::kTokens % 32 == 0);
-  constexpr int kChunks = T::kBytes / 16;
-  const MatrixWork& m = header.tile().m;
-  const int lane = int(threadIdx.x) % kWarpLanes, warp = int(threadIdx.x) / kWarpLanes;
+  int forgotten = int(threadIdx.x);
+  Forget(forgotten);
+  const auto thread = unsigned(forgotten), lane = thread % kWarpLanes, warp = thread / kWarpLanes;
+  static_assert(S::kPanels % kWarps == 0 && T::kScaleOffset % (16 * kWarpLanes) == 0);
 #pragma unroll
-  for (int p = warp; p < S::kPanels; p += kWarps) {
-    const int block = header.tile().first_block + p / 2;
-    const int panel = m.up ? block : 2 * block + p % 2;
-    const bool valid = panel < m.panels();
-    const uint8_t* from = (m.up && p % 2 == 1 ? m.up : m.w) +
-                          int64_t(panel) * int64_t(m.panel_stride) + int64_t(group) * T::kBytes;
-    uint8_t* to = stage + p * T::kBytes;
+  for (unsigned i = 0; i < S::kPanels / kWarps; ++i) {
+    const unsigned p = warp + i * kWarps;
+    const uint8_t* from = header.panels[p] + group * T::kBytes + lane * 16;
+    uint8_t* to = stage + p * T::kBytes + SwappedChunk(int(lane)) * 16;
 #pragma unroll
-    for (int chunk = lane; chunk < kChunks; chunk += kWarpLanes) {
-      const int swapped = chunk * 16 < T::kScaleOffset ? chunk ^ (chunk / 4 & 2) : chunk;
-      CopyAsync16(to + swapped * 16, from + chunk * 16, valid);
-    }
+    for (int at = 0; at < T::kScaleOffset; at += 16 * kWarpLanes) CopyAsync16(to + at, from + at);
   }
-  const int quarter = int(threadIdx.x) % 4, plane = int(threadIdx.x) / 4 % 2;
-  const int8_t* x = (plane == 0 ? m.x.hi : m.x.lo) + group * kGroup + quarter * 16;
-#pragma unroll
-  for (int t = int(threadIdx.x) / 8; t < S::kTokens; t += kThreads / 8) {
-    const int row = header.rows[t];
-    CopyAsync16(
-        stage + S::kPlanesAt + (plane * S::kTokens + t) * kGroup + (quarter ^ (t / 2 & 3)) * 16,
-        x + int64_t(row) * (m.groups * kGroup), row >= 0);
+  constexpr unsigned kScaleChunks = (T::kBytes - T::kScaleOffset) / 16;  // of a tile
+  static_assert(S::kPanels * kScaleChunks <= kThreads);
+  if (thread < S::kPanels * kScaleChunks) {
+    const unsigned p = thread / kScaleChunks, at = T::kScaleOffset + thread % kScaleChunks * 16;
+    CopyAsync16(stage + p * T::kBytes + at, header.panels[p] + group * T::kBytes + at);
   }
-  if (threadIdx.x < 2 * S::kTokens) {
-    const int row = header.rows[threadIdx.x % S::kTokens];
-    const int64_t at = int64_t(row) * m.groups + group;
-    const bool sums = threadIdx.x >= S::kTokens;
-    const void* from = sums ? static_cast<const void*>(m.x.sum + at) : m.x.scale + at;
-    CopyAsync4(stage + S::kScalesAt + threadIdx.x * 4, from, row >= 0);
+  constexpr unsigned kRowsAtOnce = kThreads / 4, kRows = 2 * S::kTokens;
+  static_assert(kRows % kRowsAtOnce == 0 && kRowsAtOnce % 8 == 0);
+  const unsigned first_row = thread / 4, quarter = thread % 4;
+  uint8_t* to =
+      stage + S::kPlanesAt + first_row * kGroup + SwappedQuarter(int(first_row), int(quarter)) * 16;
+#pragma unroll
+  for (unsigned i = 0; i < kRows / kRowsAtOnce; ++i) {
+    const int8_t* plane = header.planes[first_row + i * kRowsAtOnce];
+    CopyAsync16(to + i * (kRowsAtOnce * kGroup), plane + group * kGroup + quarter * 16);
+  }
+  static_assert(kRows <= kThreads);
+  if (thread < kRows) {
+    CopyAsync4(stage + S::kScalesAt + thread * 4, header.numbers[thread] + group * 4);
   }
 }
 
@@ -150,9 +180,6 @@ template <typename S, bool kAll>
 __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint32_t (&a)[2][4],
                                      const uint32_t (&b)[S::kColumnTiles][2][4],
                                      const uint8_t* sums, int columns) {
-  // Words of B for step s: tid + 4 (...) of the 16 of a group.
-  constexpr int kFirst[2] = {0, S::T::kIsW4 ? 1 : 2};
-  constexpr int kSecond = S::T::kIsW4 ? 2 : 1;
 #pragma unroll
   for (int plane = 0; plane < 2; ++plane) {
 #pragma unroll
@@ -171,13 +198,13 @@ __device__ __forceinline__ void Dots(int (&dots)[S::kColumnTiles][4], const uint
 #pragma unroll
       for (int n = 0; n < S::kColumnTiles; ++n) {
         if (!kAll && n >= columns) break;
-        MmaUnsignedSigned(dots[n], a[s], b[n][plane][kFirst[s]], b[n][plane][kFirst[s] + kSecond]);
+        MmaUnsignedSigned(dots[n], a[s], b[n][plane][2 * s], b[n][plane][2 * s + 1]);
       }
     }
   }
 }
 
-// Adds a group to the sums of a segment. kAll: all column tiles have tokens.
+// Adds a group to the sums of a segment. kAll: all column tiles are multiplied, else `columns`.
 template <typename S, bool kAll>
 __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stage, int warp_m,
                                               int warp_n, int columns) {
@@ -190,9 +217,11 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
 #pragma unroll
   for (int n = 0; n < S::kColumnTiles; ++n) {
     if (!kAll && n >= columns) break;
-    // Matrix lane / 8 is quarter lane / 8 of the plane's rows.
-    const int t = warp_n * S::kWarpTokens + n * 8 + lane % 8;
-    const uint8_t* row = stage + S::kPlanesAt + t * kGroup + ((lane / 8) ^ (t / 2 & 3)) * 16;
+    // Matrix lane / 8 is a quarter of the plane's rows: two that follow each other are B of a
+    // product, in registers side by side.
+    const int t = warp_n * S::kWarpTokens + n * 8 + lane % 8, matrix = lane / 8;
+    const int quarter = T::kIsW4 ? matrix % 2 * 2 + matrix / 2 : matrix;
+    const uint8_t* row = stage + S::kPlanesAt + t * kGroup + SwappedQuarter(t, quarter) * 16;
     LoadMatrices(b[n][0], row);
     LoadMatrices(b[n][1], row + S::kTokens * kGroup);
   }
@@ -224,6 +253,9 @@ __device__ __forceinline__ void MultiplyStage(Sums<S>& sums, const uint8_t* stag
 #pragma unroll
       for (int n = 0; n < S::kColumnTiles; ++n) {
         if (!kAll && n >= columns) break;
+        // The compiler mixes no instructions across a branch: with this one large tiles of W8 need
+        // fewer registers and take 2 % less time.
+        if (S::kIsLarge && kFormat == WeightFormat::kW8 && n == 1 && n >= columns) break;
         const float2 x_scale = *reinterpret_cast<const float2*>(x_scales + n * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -284,58 +316,49 @@ __device__ __forceinline__ void EndSegment(Sums<S>& total, Sums<S>& segment) {
   }
 }
 
-// A thread of the copying warps: where its 16 bytes of the first group are, and where they go.
+// A thread of the copying warps: where its 16 bytes of the next group are, and where they go.
 template <typename S>
 class Copier {
  public:
   __device__ Copier(const Header<S>& header, int thread) {
-    const MatrixWork& m = header.tile().m;
-    const int quarter = thread % 4, plane = thread / 4 % 2;
-    x_to_ = S::kPlanesAt + (plane * S::kTokens + thread / 8) * kGroup +
-            (quarter ^ (thread / 16 & 3)) * 16;
+    const int quarter = thread % 4;
+    x_to_ = S::kPlanesAt + thread / 4 * kGroup + SwappedQuarter(thread / 4, quarter) * 16;
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
-      const int row = header.rows[thread / 8 + i * kRowsAtOnce];
-      x_valid_[i] = row >= 0;
-      x_from_[i] =
-          (plane == 0 ? m.x.hi : m.x.lo) + int64_t(row) * (m.groups * kGroup) + quarter * 16;
+      x_from_[i] = header.planes[thread / 4 + i * kRowsAtOnce] + quarter * 16;
     }
 #pragma unroll
     for (int i = 0; i < kWeights; ++i) {
       const int at = thread + i * kCopyingThreads, p = at / kChunks, chunk = at % kChunks;
-      const int block = header.tile().first_block + p / 2;
-      const int panel = m.up ? block : 2 * block + p % 2;
-      w_valid_[i] = panel < m.panels();
-      w_from_[i] =
-          (m.up && p % 2 == 1 ? m.up : m.w) + int64_t(panel) * int64_t(m.panel_stride) + chunk * 16;
-      const int swapped = chunk * 16 < S::T::kScaleOffset ? chunk ^ (chunk / 4 & 2) : chunk;
+      w_from_[i] = header.panels[min(p, S::kPanels - 1)] + chunk * 16;
+      const int swapped = chunk * 16 < S::T::kScaleOffset ? SwappedChunk(chunk) : chunk;
       w_to_[i] = p < S::kPanels ? p * S::T::kBytes + swapped * 16 : -1;
     }
     scale_to_ = thread < 2 * S::kTokens ? S::kScalesAt + thread * 4 : -1;
-    const int row = header.rows[thread % S::kTokens];
-    scale_valid_ = row >= 0;
-    scale_from_ = (thread < S::kTokens ? reinterpret_cast<const uint8_t*>(m.x.scale)
-                                       : reinterpret_cast<const uint8_t*>(m.x.sum)) +
-                  int64_t(row) * m.groups * 4;
+    scale_from_ = header.numbers[thread % (2 * S::kTokens)];
   }
-  __device__ __forceinline__ void Copy(uint8_t* stage, int group) const {
+  // Copies the next group.
+  __device__ __forceinline__ void Copy(uint8_t* stage) {
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
-      CopyAsync16(stage + x_to_ + i * kRowsAtOnce * kGroup, x_from_[i] + group * kGroup,
-                  x_valid_[i]);
+      CopyAsync16(stage + x_to_ + i * kRowsAtOnce * kGroup, x_from_[i]);
     }
 #pragma unroll
     for (int i = 0; i < kWeights; ++i) {
-      if (w_to_[i] < 0) continue;
-      CopyAsync16(stage + w_to_[i], w_from_[i] + group * S::T::kBytes, w_valid_[i]);
+      if (w_to_[i] >= 0) CopyAsync16(stage + w_to_[i], w_from_[i]);
     }
-    if (scale_to_ >= 0) CopyAsync4(stage + scale_to_, scale_from_ + group * 4, scale_valid_);
+    if (scale_to_ >= 0) CopyAsync4(stage + scale_to_, scale_from_);
+#pragma unroll
+    for (int i = 0; i < kInputs; ++i) x_from_[i] += kGroup;
+#pragma unroll
+    for (int i = 0; i < kWeights; ++i) w_from_[i] += S::T::kBytes;
+    scale_from_ += 4;
   }
 
  private:
   static constexpr int kCopyingThreads = S::kCopyingWarps * kWarpLanes;
-  static constexpr int kRowsAtOnce = kCopyingThreads / 8;
-  static constexpr int kInputs = S::kTokens / kRowsAtOnce;
+  static constexpr int kRowsAtOnce = kCopyingThreads / 4;  // of planes
+  static constexpr int kInputs = 2 * S::kTokens / kRowsAtOnce;
   static constexpr int kChunks = S::T::kBytes / 16;
   static constexpr int kWeights = (S::kPanels * kChunks + kCopyingThreads - 1) / kCopyingThreads;
   static_assert(2 * S::kTokens <= kCopyingThreads && kRowsAtOnce % 8 == 0);
@@ -344,7 +367,6 @@ class Copier {
   const uint8_t* w_from_[kWeights];
   const uint8_t* scale_from_;
   int x_to_, w_to_[kWeights], scale_to_;
-  bool x_valid_[kInputs], w_valid_[kWeights], scale_valid_;
 };
 
 // The sums of a small tile, by a warp that multiplies; or nothing, by one that copies.
@@ -361,10 +383,11 @@ __device__ __forceinline__ void SumSmallTile(Sums<S>& total, Header<S>& header, 
     }
   };
   if (warp >= kWarps) {
-    const Copier<S> copier(header, int(threadIdx.x) - kThreads);
+    Copier<S> copier(header, int(threadIdx.x) - kThreads);
+#pragma unroll 1
     for (int g = 0; g < groups; ++g, next()) {
       WaitForBarrier(header.free + slot, parity ^ 1);
-      copier.Copy(ring + slot * S::kStageBytes, g);
+      copier.Copy(ring + slot * S::kStageBytes);
       ArriveAfterCopies(header.full + slot);
     }
     return;
@@ -411,11 +434,7 @@ __device__ __forceinline__ void SumLargeTile(Sums<S>& total, Header<S>& header, 
     if (ahead < groups && copies_first) CopyStage<S>(header, to, ahead);
     const uint8_t* stage = ring + slot * S::kStageBytes;
     slot = slot + 1 == depth ? 0 : slot + 1;
-    if (columns == S::kColumnTiles) {
-      MultiplyStage<S, true>(segment, stage, warp_m, warp_n, columns);
-    } else if (columns > 0) {
-      MultiplyStage<S, false>(segment, stage, warp_m, warp_n, columns);
-    }
+    if (columns > 0) MultiplyStage<S, true>(segment, stage, warp_m, warp_n, columns);
     if (ahead < groups && !copies_first) CopyStage<S>(header, to, ahead);
     CommitCopies();
     if (g % kSegmentGroups == kSegmentGroups - 1 || g + 1 == groups) EndSegment<S>(total, segment);
@@ -428,26 +447,22 @@ template <typename S>
 __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
   auto& header = *reinterpret_cast<Header<S>*>(DynamicShared());
   uint8_t* ring = DynamicShared() + kRingAt<S>;
+  header.Fill(given);
   if (threadIdx.x == 0) {
-    *reinterpret_cast<TileOfWork*>(header.tile_bytes) = given;
     for (int i = 0; S::kCopyingWarps > 0 && i < depth; ++i) {
       InitBarrier(header.full + i, S::kCopyingWarps * kWarpLanes);
       InitBarrier(header.free + i, kWarps);
     }
     FenceBarriers();
   }
-  if (threadIdx.x < S::kTokens) {
-    const int t = given.first_token + int(threadIdx.x);
-    header.rows[threadIdx.x] = t < given.m.num_tokens ? int(given.m.x_row(t)) : -1;
-  }
   __syncthreads();
   const TileOfWork& tile = header.tile();
-  const int warp = int(threadIdx.x) / kWarpLanes;
+  const int warp = Uniform(int(threadIdx.x) / kWarpLanes);
   const int warp_m = warp % S::kWarpsM, warp_n = warp / S::kWarpsM;
   // Column tiles that have tokens, if this warp has rows.
   const int tokens = tile.m.num_tokens - tile.first_token - warp_n * S::kWarpTokens;
   const bool has_rows = tile.first_block + warp_m * S::kBlocksOfWarp < tile.m.blocks();
-  const int columns = !has_rows || tokens <= 0 ? 0 : (min(tokens, S::kWarpTokens) + 7) / 8;
+  const int columns = Uniform(!has_rows || tokens <= 0 ? 0 : (min(tokens, S::kWarpTokens) + 7) / 8);
   Sums<S> total = {};
   if constexpr (S::kCopyingWarps > 0) {
     SumSmallTile<S>(total, header, ring, depth, warp_m, warp_n, columns);

@@ -10,7 +10,8 @@ constexpr int kThreads = 256;
 
 // Warps of task a, then of task b.
 __global__ void __launch_bounds__(kThreads)
-    QuantiseKernel(QuantiseTask a, QuantiseTask b, int32_t* bad, int32_t code) {
+    QuantiseKernel(const __grid_constant__ QuantiseTask a, const __grid_constant__ QuantiseTask b,
+                   int32_t* bad, int32_t code) {
   int64_t i = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kWarpLanes;
   const int64_t warps = a.rows * a.planes.groups();
   const bool is_first = i < warps;
