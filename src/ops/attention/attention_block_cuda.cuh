@@ -389,7 +389,7 @@ struct AttendBlock {
       key_scale[i] =
           valid ? *reinterpret_cast<const float*>(key_scales + kLanes * i * layout.row_pitch)
                 : 0.0f;
-      finite = finite && (!valid || IsFinite(p[i]));
+      finite &= !valid | IsFinite(p[i]);
       largest = p[i] > largest ? p[i] : largest;
     }
     int all_finite = finite ? 1 : 0;
@@ -401,12 +401,13 @@ struct AttendBlock {
     }
     finite = all_finite != 0;
     largest = __fadd_rn(largest > before ? largest : before, 0.0f);
-    const float decay = IsFirst(chunk) ? 0.0f : Exp(__fsub_rn(before, largest));
+    const float decay = ExpOfSmall(IsFirst(chunk) ? none : __fsub_rn(before, largest));
     float w[kKeys], amax = 0;
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      p[i] = own + kLanes * i < n ? Exp(__fsub_rn(p[i], largest)) : 0.0f;
-      w[i] = finite ? __fmul_rn(p[i], key_scale[i]) : 0.0f;
+      p[i] = ExpOfSmall(own + kLanes * i < n ? __fsub_rn(p[i], largest) : none);
+      w[i] = __fmul_rn(p[i], key_scale[i]);
+      w[i] = finite ? w[i] : 0.0f;
       const float m = Magnitude(w[i]);
       amax = m > amax ? m : amax;
     }
