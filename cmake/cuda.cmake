@@ -36,7 +36,7 @@ endif()
 # Folders where <cuda_runtime.h>, ptx.cuh and launch_kernel.cuh are found.
 set(hillstar_emulated_includes ${hillstar_cuda_folder}/emulated)
 set(hillstar_hardware_includes ${hillstar_cuda_folder}/hardware)
-# Of the arithmetic: nothing is contracted or rounded otherwise than it is written.
+# Nothing is contracted or rounded otherwise than it is written; constexpr functions are for both sides.
 set(hillstar_nvcc_flags --fmad=false -prec-div=true -prec-sqrt=true -ftz=false
     --expt-relaxed-constexpr)
 

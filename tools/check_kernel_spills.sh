@@ -13,33 +13,30 @@ if [ ${#sources[@]} -eq 0 ] || [ $# -lt 2 ]; then
   exit 1
 fi
 shift
-work=$(mktemp -d)
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export work
-# Of a source: a line of ptxas for each kernel's name, then one for its spills.
+# SOURCE NVCC FLAG...: what ptxas says of a source's functions goes to a log.
 compile() {
   local source=$1 name
   shift
-  name=$work/$(basename "$source" .cu)
+  name=$work/${source//\//_}
   "$@" -cubin -gencode arch=compute_90,code=sm_90 -Xptxas=-v -o "$name.cubin" "$source" \
     > "$name.log" 2>&1 || { cat "$name.log"; return 1; }
 }
 export -f compile
-printf '%s\0' "${sources[@]}" |
-  xargs -0 -P "$(nproc)" -I{} bash -c 'compile "$@"' _ {} "$@" || exit 1
+printf '%s\0' "${sources[@]}" | xargs -0 -P 2 -I{} bash -c 'compile "$@"' _ {} "$@" || exit 1
+# Kernels, and functions that are not inlined into them.
 cat "$work"/*.log | awk '
-  /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2] }
+  /Function properties for/ { name = $NF }
   /bytes spill stores/ {
-    if (kernel == "") next
-    ++kernels
-    if (!/ 0 bytes spill stores, 0 bytes spill loads/) {
-      ++spilling
-      sub(/^ */, "")
-      print kernel ": " $0
-    }
-    kernel = ""
+    ++functions
+    if (/ 0 bytes spill stores, 0 bytes spill loads/) next
+    ++spilling
+    sub(/^ */, "")
+    print name ": " $0
   }
   END {
-    printf "%d kernels for compute capability 9.0, of which %d keep registers in memory\n", kernels, spilling
-    exit kernels == 0 || spilling > 0
+    printf "%d functions for compute capability 9.0, of which %d keep registers in memory\n", functions, spilling
+    exit functions == 0 || spilling > 0
   }' | c++filt

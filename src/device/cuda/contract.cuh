@@ -19,7 +19,7 @@ inline constexpr int kWarpLanes = 32;
 // complement are the sum's low bits: cheaper than conversions.
 inline constexpr float kIntegerOffset = 0x1.8p23f;
 
-// numerics/elementary.h, for x up to kExpHigh.
+// numerics/elementary.h, for x up to kExpHigh; of -inf 0, of NaN NaN.
 __device__ __forceinline__ float ExpOfSmall(float x) {
   const float rounded = __fadd_rn(__fmul_rn(x, kLog2E), kIntegerOffset);
   const float n = __fsub_rn(rounded, kIntegerOffset);

@@ -401,11 +401,11 @@ struct AttendBlock {
     }
     finite = all_finite != 0;
     largest = __fadd_rn(largest > before ? largest : before, 0.0f);
-    const float decay = ExpOfSmall(IsFirst(chunk) ? none : __fsub_rn(before, largest));
+    const float decay = ExpOfSmall(__fsub_rn(before, largest));
     float w[kKeys], amax = 0;
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      p[i] = ExpOfSmall(own + kLanes * i < n ? __fsub_rn(p[i], largest) : none);
+      p[i] = ExpOfSmall(__fsub_rn(p[i], largest));
       w[i] = __fmul_rn(p[i], key_scale[i]);
       w[i] = finite ? w[i] : 0.0f;
       const float m = Magnitude(w[i]);

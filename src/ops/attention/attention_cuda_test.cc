@@ -453,6 +453,9 @@ TEST(AttentionCuda, Sanitized) {
     shape = {layout, 3, {{300, false}, {20, true}}};
     shape.num_multiprocessors = 100;
     ExpectSameAsReference(shape);  // splits, whose last block merges them
+    shape = {layout, 3, {{20, true}, {3000, true}}};
+    shape.num_multiprocessors = 3;
+    ExpectSameAsReference(shape);  // a block takes several
     shape = {layout, 20, {{1700, true}}};
     shape.num_multiprocessors = 3;
     ExpectSameAsReference(shape);  // many splits, and a kernel that finds weights

@@ -454,7 +454,7 @@ struct ValuesBlock {
       }
     }
   }
-  static __device__ __forceinline__ void Add(const Products& products, Sums& sum) {
+  static __device__ __forceinline__ void Combine(const Products& products, Sums& sum) {
     for (int i = 0; i < 8; ++i) {
       sum[i / 4][i % 4] = int(uint32_t(products.high[i / 4][i % 4]) * 256u +
                               uint32_t(products.cross[i / 4][i % 4]));
@@ -474,7 +474,7 @@ struct ValuesBlock {
       }
     }
   }
-  __device__ __forceinline__ void AddChunks(Values& values) {
+  __device__ __forceinline__ void AddChunks(Values& values) const {
     if constexpr (kWeighs) {
       AddChunksByTwo(values);
     } else {
@@ -490,7 +490,7 @@ struct ValuesBlock {
           Products products;
           for (int half = 0; half < 2; ++half) MultiplyHalf(tile, c, half, b[half], products);
           Sums sum;
-          Add(products, sum);
+          Combine(products, sum);
           Accumulate(tile, c, sum, values);
         }
       }
@@ -514,7 +514,7 @@ struct ValuesBlock {
           LoadHalf(group, 2 * part + c, half, b);
           MultiplyHalf(0, 2 * part + c, half, b, products);
         }
-        Add(products, sum[c]);
+        Combine(products, sum[c]);
       }
       if (part == 1) {
 #pragma unroll
@@ -606,16 +606,17 @@ struct ValuesBlock {
   }
 };
 
-// The values of an item each block, or of several in turn. What is read before the scores are there
-// was there before they were begun.
 template <bool kLow, bool kCodes>
 using FewValues = ValuesBlock<1, kLow, kCodes, true>;
+// The values of an item each block, or of several in turn. What is read before the scores are there
+// was there before they were begun.
 template <bool kLow, bool kCodes>
 __global__ void __launch_bounds__(FewValues<kLow, kCodes>::kThreads, 2)
     AttendValuesKernel(const __grid_constant__ AttendArguments arguments) {
   FewValues<kLow, kCodes> block(arguments);
   const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
   const int in_split = ranges * arguments.num_head_groups;
+  // There are at least as many items as blocks, so that every block waits.
   for (int index = int(blockIdx.x); index < arguments.num_items; index += int(gridDim.x)) {
     block.ForgetThread();
     SplitList list;  // made again for each item: there are no registers to keep it
@@ -644,21 +645,21 @@ __global__ void __launch_bounds__(FewValues<kLow, kCodes>::kThreads, 2)
   }
 }
 
+template <bool kLow, bool kCodes>
+using ManyValues = ValuesBlock<kManyTiles, kLow, kCodes, false>;
 // Likewise where there is much to do and the weights are there: the next item's rows are found
 // meanwhile.
 template <bool kLow, bool kCodes>
-using ManyValues = ValuesBlock<kManyTiles, kLow, kCodes, false>;
-template <bool kLow, bool kCodes>
-__global__ void __launch_bounds__(kAttendThreads, 2)
+__global__ void __launch_bounds__(ManyValues<kLow, kCodes>::kThreads, 2)
     AttendManyValuesKernel(const __grid_constant__ AttendArguments arguments) {
   using Block = ManyValues<kLow, kCodes>;
   Block block(arguments);
   const int ranges = (arguments.layout.padded_latent + kValueLatents - 1) / kValueLatents;
   const int in_split = ranges * arguments.num_head_groups;
-  int index = int(blockIdx.x), at = 0, num_items = 0;
   SplitList list;
   list.Make(arguments.task, arguments.scratch.capacity);
-  num_items = list.num_splits * in_split;
+  const int num_items = list.num_splits * in_split;
+  int index = int(blockIdx.x), at = 0;
   if (index < num_items) {
     block.FindRows(list, index, in_split);
     __syncthreads();
@@ -670,9 +671,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
     const int next = index + int(gridDim.x);
     block.FindWeights();
     typename Block::RowFinder finder;
-    if (next < num_items) {
-      finder = block.FindPosition(list, next, in_split);
-    }
+    if (next < num_items) finder = block.FindPosition(list, next, in_split);
     WaitForCopies<0>();
     __syncthreads();
     block.FindPage(&finder);

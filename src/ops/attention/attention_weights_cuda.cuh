@@ -36,7 +36,7 @@ struct AttendArguments {
   bool joins;       // whoever ends last merges
   bool merges_all;  // tokens of one split too, which nobody has finished
   int num_strips;   // LongShape
-  int num_items;    // ValuesItem, at most
+  int num_items;    // there are at most: a launch's shape does not know how many splits there are
   int32_t* bad;
   int32_t code;
 };
@@ -97,8 +97,7 @@ struct SplitList {
 };
 
 // A head's weights of a split: each half of a warp has two of the four chunks, its lane j keys j,
-// 16
-// + j, 32 + j and 48 + j of a chunk, in the bytes of a word of each plane.
+// 16 + j, 32 + j and 48 + j of a chunk, in the bytes of a word of each plane.
 struct HeadWeights {
   uint32_t hi[2], lo[2];
   ChunkFactors factors[2];
@@ -153,13 +152,12 @@ __device__ __forceinline__ HeadWeights WeighHead(const float* scores, const floa
 #pragma unroll
   for (int c = 0; c < 2; ++c) {
     const float next = __fadd_rn(largest[c] > before ? largest[c] : before, 0.0f);
-    out.factors[c].decay = ExpOfSmall(half + c == 0 ? none : __fsub_rn(before, next));
+    out.factors[c].decay = ExpOfSmall(__fsub_rn(before, next));
     before = next;
     amax[c] = 0.0f;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const bool valid = first + c * kChunk + 16 * i < n;
-      p[c][i] = ExpOfSmall(valid ? __fsub_rn(p[c][i], next) : none);
+      p[c][i] = ExpOfSmall(__fsub_rn(p[c][i], next));
       w[c][i] = __fmul_rn(p[c][i], w[c][i]);
       w[c][i] = finite[c] ? w[c][i] : 0.0f;
       const float m = Magnitude(w[c][i]);
