@@ -51,7 +51,7 @@ failed=0
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 note() { printf '%s\n' "$*" | tee -a "$table"; }
 
-kernel_tests() { ls "$build"/src/device/cuda/*_test_gpu "$build"/src/ops/*_cuda_test_gpu; }
+kernel_tests() { ls "$build"/src/device/cuda/*_test_gpu "$build"/src/ops/*_test_gpu; }
 if [ ! -x "$build/hillstar" ] || ! kernel_tests > /dev/null 2>&1; then
   echo "$0: $build has no program with tests for a GPU: a build with nvcc has them" >&2
   exit 1

@@ -7,8 +7,8 @@
 //   More: 32 heads a block, then 64, and weights found once, by who finds scores or a kernel of
 //   their own; a kernel merges.
 //   A split for every multiprocessor, and more: attention_long_cuda.cuh.
-// On an H200, GLM-5.2's shape, one token, in us (q15, q8): 300 keys 12.2, 11.7; 2,048 keys 15.2,
-// 14.3; 262,144 keys 354, 264; 64 tokens of 2,048 keys with q8 151 (bench/attend_speed.cc).
+// On an H200, GLM-5.2's shape, one token, in us (q15, q8): 300 keys 11.6, 10.9; 2,048 keys 14.8,
+// 13.4; 262,144 keys 349, 256; 64 tokens of 2,048 keys with q8 147 (bench/attend_speed.cc).
 #pragma once
 
 #include "ops/attention/attention_weights_cuda.cuh"
