@@ -21,18 +21,25 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Kernels of one name in one decode step.
+// Kernels of one name, or of one layer, in one decode step.
 struct KernelSum {
   std::string name;
   int64_t count = 0;
   double microseconds = 0, bytes = 0, products = 0;
+
+  void Add(const KernelTime& t) {
+    ++count;
+    microseconds += t.microseconds;
+    bytes += t.bytes;
+    products += t.products;
+  }
 };
 
 struct Measured {
   // On a GPU.
   DevicePeaks peaks;
   std::vector<KernelSum> kernels;
-  std::map<int64_t, double> layer_microseconds;  // -1: the head
+  std::map<int64_t, KernelSum> layers;  // -1: the head
   int64_t profile_context = 0;
   std::vector<BenchRow> rows;
   double load_seconds = 0;
@@ -73,16 +80,15 @@ uint64_t PeakResidentBytes() {
 // Sums by name, in the order of a step.
 void AddKernels(const std::vector<KernelTime>& times, Measured* m) {
   for (const KernelTime& t : times) {
-    m->layer_microseconds[t.layer] += t.microseconds;
+    KernelSum& layer = m->layers[t.layer];
+    layer.name = t.layer < 0 ? "head" : fmt::format("layer {}", t.layer);
+    layer.Add(t);
     auto found = std::ranges::find(m->kernels, t.name, &KernelSum::name);
     if (found == m->kernels.end()) {
       m->kernels.push_back({.name = t.name});
       found = m->kernels.end() - 1;
     }
-    ++found->count;
-    found->microseconds += t.microseconds;
-    found->bytes += t.bytes;
-    found->products += t.products;
+    found->Add(t);
   }
 }
 
@@ -94,25 +100,29 @@ double ShareOfPeak(const KernelSum& k, const DevicePeaks& peaks) {
   return std::max(read, products);
 }
 
+void PrintKernelSum(const KernelSum& k, const DevicePeaks& peaks) {
+  fmt::print("{:>9.1f} {:>8} {:>10.3f} {:>10.3f} {:>7.1f} %  {}\n", k.microseconds, k.count,
+             k.bytes / 1e6, k.products / 1e9, 100 * ShareOfPeak(k, peaks), k.name);
+}
+
 void PrintKernels(const Measured& m) {
   if (m.kernels.empty()) return;
   fmt::print(
-      "one decode step after {} tokens, kernel by kernel; the GPU reads {:.0f} GB/s and does "
-      "{:.0f} trillion products of bytes a second:\n",
-      m.profile_context, m.peaks.read_bytes / 1e9, m.peaks.products / 1e12);
-  double total = 0;
+      "one decode step after {} tokens, kernel by kernel and layer by layer; the GPU reads {:.0f} "
+      "GB/s and does {:.0f} trillion products of bytes a second, share is of whichever is nearer:\n"
+      "{:>9} {:>8} {:>10} {:>10} {:>9}\n",
+      m.profile_context, m.peaks.read_bytes / 1e9, m.peaks.products / 1e12, "us", "kernels", "MB",
+      "G products", "share");
+  KernelSum all{.name = "in all, one after another"};
   for (const KernelSum& k : m.kernels) {
-    total += k.microseconds;
-    const double share = ShareOfPeak(k, m.peaks);
-    fmt::print("{:>9.1f} us {:>6} times {:>9} {:>9} {}\n", k.microseconds, k.count,
-               k.bytes > 0 ? fmt::format("{:.1f} MB", k.bytes / 1e6) : "",
-               share > 0 ? fmt::format("{:.0f} %", 100 * share) : "", k.name);
+    PrintKernelSum(k, m.peaks);
+    all.count += k.count;
+    all.microseconds += k.microseconds;
+    all.bytes += k.bytes;
+    all.products += k.products;
   }
-  std::vector<std::string> layers;
-  for (const auto& [layer, us] : m.layer_microseconds) {
-    layers.push_back(layer < 0 ? fmt::format("head {:.0f}", us) : fmt::format("{:.0f}", us));
-  }
-  fmt::print("{:>9.1f} us in all; by layer: {} us\n", total, fmt::join(layers, ", "));
+  PrintKernelSum(all, m.peaks);
+  for (const auto& [index, layer] : m.layers) PrintKernelSum(layer, m.peaks);
 }
 
 std::string WhyOverBound(const Measured& m, bool is_prefill) {
@@ -193,15 +203,14 @@ void PrintJson(const OpenedModel& model, const Measured& m) {
   if (!m.kernels.empty()) {
     json["gpu_read_bytes_per_second"] = m.peaks.read_bytes;
     json["gpu_byte_products_per_second"] = m.peaks.products;
-    json["kernels"] = Json::array();
-    for (const KernelSum& k : m.kernels) {
-      json["kernels"].push_back({{"name", k.name},
-                                 {"count", k.count},
-                                 {"microseconds", k.microseconds},
-                                 {"bytes", k.bytes},
-                                 {"products", k.products},
-                                 {"share_of_peak", ShareOfPeak(k, m.peaks)}});
-    }
+    const auto entry = [&](const KernelSum& k) {
+      return Json{
+          {"name", k.name},   {"count", k.count},       {"microseconds", k.microseconds},
+          {"bytes", k.bytes}, {"products", k.products}, {"share_of_peak", ShareOfPeak(k, m.peaks)}};
+    };
+    json["kernels"] = json["layers"] = Json::array();
+    for (const KernelSum& k : m.kernels) json["kernels"].push_back(entry(k));
+    for (const auto& [index, layer] : m.layers) json["layers"].push_back(entry(layer));
   }
   json["read_bandwidth_bytes_per_second"] = m.bandwidth;
   json["weight_bytes_per_token"] = m.bytes_per_token;

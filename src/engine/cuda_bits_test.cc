@@ -668,5 +668,29 @@ TEST_F(CudaBits, GraphsAreUsedAgain) {
   }
 }
 
+TEST_F(CudaBits, EveryKernelOfAStepSaysWhatItMoves) {
+  for (const char* format : {"q15", "q8", "fp8"}) {
+    EngineOptions options = OnCpu(Tiny());
+    options.kv_format = format;
+    const auto engine = Engine::Open(OnGpu(options));
+    const auto sequence = engine->NewSequence();
+    double before = 0;
+    const auto ids = Tokens(1, 140);
+    for (const size_t context : {20, 140}) {
+      const auto begin = size_t(sequence->num_tokens());
+      sequence->Append(std::span(ids).subspan(begin, context - begin), LogitsMode::kNone);
+      double moved = 0, products = 0;
+      for (const KernelTime& kernel : engine->ProfileStep(*sequence, 1)) {
+        EXPECT_GT(kernel.bytes, 0) << kernel.name << ", " << format;
+        moved += kernel.bytes;
+        products += kernel.products;
+      }
+      EXPECT_GT(moved, before) << format << ": more keys are more bytes";
+      EXPECT_GT(products, 0) << format;
+      before = moved;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hillstar

@@ -41,6 +41,10 @@ struct KernelContext {
   int num_multiprocessors = 1;
   int shared_bytes = 99 << 10;  // of a block at most
   BadTokens bad;
+  // Of a step whose kernels are timed: keys that all its tokens see, and that they attend to. Else
+  // 0: what kernels say of their work leaves these out.
+  int64_t seen_keys = 0;
+  int64_t attended_keys = 0;
 };
 
 // norm_cuda.cu -----------------------------------------------------------------------------------

@@ -148,7 +148,18 @@ StepTokens CudaOps::BeginStep(const StepInput& input, bool is_repeated) {
   Check(cudaMemsetAsync(bad_.data(), 0, size_t(num_tokens) * sizeof(int32_t), memory_.stream()),
         "beginning a step");
   shaped_for_ = num_tokens;
+  CountKeys(input);
   return Shaped(tables_->Send(input, num_tokens));
+}
+
+void CudaOps::CountKeys(const StepInput& input) {
+  context_.seen_keys = context_.attended_keys = 0;
+  if (!profile_) return;
+  for (int64_t t = 0; t < input.num_tokens; ++t) {
+    const int64_t keys = input.positions[t] + 1;
+    context_.seen_keys += keys;
+    context_.attended_keys += std::min(keys, limits_.max_keys);
+  }
 }
 
 StepTokens CudaOps::NextStep(const StepInput& input) {

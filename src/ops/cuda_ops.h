@@ -104,6 +104,8 @@ class CudaOps : public Ops {
   // Waits for what was asked for, and for the codes of bad tokens.
   void ReadCodes();
   StepTokens Shaped(StepTokens step) const;
+  // For what kernels say of their work, if they are timed.
+  void CountKeys(const StepInput& input);
   // Tokens that a step of num_tokens is shaped for, so that few shapes come.
   int64_t ShapedFor(int64_t num_tokens) const;
 

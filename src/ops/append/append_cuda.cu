@@ -193,9 +193,19 @@ void LaunchRows(const KernelContext& context, const FinishTask& task, int64_t nu
                 int first_role, int num_roles) {
   CHECK(task.latents.layout.latent + task.latents.layout.rope <= kMaxRow);
   CHECK(task.index_keys.layout.dim <= kMaxRow);
+  const KvRowLayout& row = task.latents.layout;
+  const IndexKeyLayout& key = task.index_keys.layout;
+  const bool has_keys = first_role + num_roles > kIndexKeys;
+  double bytes = first_role == kNorm ? NormBytes(task.norm) : 0;
+  if (first_role <= kLatents) {
+    bytes += double(num_tokens * (4 * (row.latent + row.rope) + row.row_bytes()));
+  }
+  if (has_keys) {
+    bytes += double(num_tokens * (4 * key.dim + key.panel_bytes() / kIndexPanelTokens));
+  }
   Launch("new rows", RowsKernel,
          {dim3(unsigned(num_tokens), unsigned(num_roles)), dim3(kThreads),
-          NormSharedBytes(task.norm.n, 0)},
+          NormSharedBytes(task.norm.n, 0), bytes},
          context.stream, task, first_role, context.bad.first, context.bad.code);
 }
 

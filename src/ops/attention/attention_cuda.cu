@@ -4,6 +4,7 @@
 // has a block for some heads, which goes through the splits and merges as it goes. The bits are the
 // same.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "core/integers.h"
@@ -303,16 +304,42 @@ ValuesKernel ValuesKernelFor(KvFormat format, bool many) {
   return ValuesKernelOf<true, true>(many);
 }
 
+// What the kernels of a task read and write, and the products of bytes that they do: as far as the
+// keys are known (KernelContext::attended_keys).
+struct AttendWork {
+  AttendWork(const KernelContext& context, const AttendTask& task) {
+    const KvRowLayout& row = task.layout;
+    const double keys = double(context.attended_keys), heads = double(task.num_heads);
+    const double queries_and_heads = double(task.num_tokens) * heads;
+    const double latent = double(row.latent);
+    const double planes = row.format == KvFormat::kQ8 ? 2 : 3;  // products of two values
+    const double value_bytes = row.format == KvFormat::kQ15 ? 2 : 1;
+    rows = keys * double(row.row_bytes());
+    queries = 2 * queries_and_heads * double(row.padded());
+    scores = 4 * keys * heads;
+    weights = 2 * keys * heads;
+    latents = keys * latent * value_bytes;
+    partials = 4 * heads * latent * std::ceil(keys / double(kSplitKeys));
+    results = 2 * queries_and_heads * latent;
+    score_products = keys * heads * (planes * latent + 3 * double(row.rope));
+    value_products = keys * heads * planes * latent;
+  }
+  double rows, queries, scores, weights, latents, partials, results;  // bytes
+  double score_products, value_products;
+};
+
 void MergeSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
                  const AttendArguments& arguments) {
   const int64_t heads = task.num_heads;
+  const AttendWork work(context, task);
+  const double bytes = work.partials + work.results;
   if (max_splits == 1) return;
   if (max_splits <= kMaxJoinedSplits) {
     const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
     const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
     Launch("merge of attention", AttendJoinKernel,
            {dim3(unsigned(std::min(blocks, 4 * int64_t{context.num_multiprocessors}))),
-            dim3(kAttendThreads)},
+            dim3(kAttendThreads), 0, bytes},
            context.stream, arguments);
   } else {
     // A deep ring where a multiprocessor has a block or two, else more blocks.
@@ -320,7 +347,7 @@ void MergeSplits(const KernelContext& context, const AttendTask& task, int64_t m
     const bool deep = merges * heads * task.num_tokens <= 2 * context.num_multiprocessors;
     Launch("merge of attention", deep ? MergeKernel<kDeepRing> : MergeKernel<kFlatRing>,
            {dim3(unsigned(merges), unsigned(heads), unsigned(task.num_tokens)), dim3(kMergeThreads),
-            MergeSharedBytes(deep ? kDeepRing : kFlatRing)},
+            MergeSharedBytes(deep ? kDeepRing : kFlatRing), bytes},
            context.stream, arguments);
   }
 }
@@ -341,8 +368,10 @@ bool AttendLong(const KernelContext& context, const AttendTask& task, int64_t ma
   arguments.num_strips = in_block.num_strips;
   arguments.num_head_groups = int(groups);
   arguments.merges_all = true;
+  const AttendWork work(context, task);
   Launch("long splits of attention", LongKernelFor(task.layout.format, in_block.overlaps),
-         {dim3(unsigned(shares * groups)), dim3(kLongThreads), size_t(in_block.shared_bytes)},
+         {dim3(unsigned(shares * groups)), dim3(kLongThreads), size_t(in_block.shared_bytes),
+          work.rows + work.queries + work.partials, work.score_products + work.value_products},
          context.stream, arguments);
   MergeSplits(context, task, max_splits, arguments);
   return true;
@@ -355,6 +384,7 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   const int64_t splits = std::min(task.num_tokens * max_splits, arguments.scratch.capacity);
   const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
   const int64_t processors = context.num_multiprocessors;
+  const AttendWork work(context, task);
   const bool is_codes = task.layout.format == KvFormat::kFp8;
   const ValuesKernel many_values = ValuesKernelFor(task.layout.format, true);
   const bool many = tiles > 1 && splits * tiles * ranges > 4 * processors &&
@@ -382,11 +412,14 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   Launch("scores of attention",
          score_tiles == 1 ? ScoresKernelFor<1>(task.layout.format)
                           : ScoresKernelFor<2>(task.layout.format),
-         {dim3(unsigned(shares * groups)), block, size_t(shared)}, context.stream, arguments);
+         {dim3(unsigned(shares * groups)), block, size_t(shared),
+          work.rows + work.queries + work.scores, work.score_products},
+         context.stream, arguments);
   if (many && !arguments.weighs) {
     const int64_t blocks = CeilDiv(splits * heads, kAttendWarps);
     Launch("weights of attention", AttendWeightsKernel,
-           {dim3(unsigned(std::min(blocks, 8 * processors))), block}, context.stream, arguments);
+           {dim3(unsigned(std::min(blocks, 8 * processors))), block, 0, work.scores + work.weights},
+           context.stream, arguments);
   }
 
   // Values.
@@ -398,7 +431,8 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   arguments.num_items = int(items);
   Launch("values of attention", values.kernel,
          {dim3(unsigned(std::min(items, (many ? 2 : 4) * processors))),
-          dim3(unsigned(values.threads)), size_t(values.shared_bytes)},
+          dim3(unsigned(values.threads)), size_t(values.shared_bytes),
+          work.latents + (many ? work.weights : work.scores) + work.results, work.value_products},
          context.stream, arguments);
   if (!arguments.joins) MergeSplits(context, task, max_splits, arguments);
 }
@@ -436,11 +470,13 @@ void Attend(const KernelContext& context, const AttendTask& task) {
     }
     if (capacity >= tokens * max_splits) return;  // they all fit
   }
+  const AttendWork work(context, task);
   Launch("attention over tokens",
          shape.tiles == 1 ? TokensKernelFor<1>(task.layout.format)
                           : TokensKernelFor<2>(task.layout.format),
          {dim3(unsigned(arguments.num_head_groups), unsigned(tokens)), dim3(kAttendThreads),
-          size_t(shape.shared_bytes)},
+          size_t(shape.shared_bytes), work.rows + work.queries + work.results,
+          work.score_products + work.value_products},
          context.stream, arguments);
 }
 

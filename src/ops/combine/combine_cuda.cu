@@ -81,33 +81,36 @@ __global__ void __launch_bounds__(kThreads)
   x[i] = TileWeight(table.format, tile, int(row % kPanelRows), int(column % kGroup));
 }
 
-LaunchShape ShapeFor(int64_t count) {
-  return {dim3(unsigned(CeilDiv(count, kThreads))), dim3(kThreads)};
+// A thread an element, of which each reads and writes so many bytes.
+LaunchShape ShapeFor(int64_t count, double bytes_each) {
+  return {dim3(unsigned(CeilDiv(count, kThreads))), dim3(kThreads), 0, double(count) * bytes_each};
 }
 
 }  // namespace
 
 void Mix(const KernelContext& context, const Ops::Mixture& mixture, int64_t num_tokens, int64_t n,
          float* x) {
-  Launch("mixing experts", MixKernel, ShapeFor(num_tokens * n), context.stream, mixture, num_tokens,
-         n, x);
+  const int64_t rows = mixture.num_ranks + (mixture.shared ? 1 : 0) + 2;
+  Launch("mixing experts", MixKernel, ShapeFor(num_tokens * n, 4.0 * double(rows)), context.stream,
+         mixture, num_tokens, n, x);
 }
 
 void AddRows(const KernelContext& context, float* x, const float* y, int64_t count) {
-  Launch("adding rows", AddRowsKernel, ShapeFor(count), context.stream, x, y, count);
+  Launch("adding rows", AddRowsKernel, ShapeFor(count, 12), context.stream, x, y, count);
 }
 
 void Concatenate(const KernelContext& context, const float* a, const float* b, int64_t rows,
                  int64_t n, float* out) {
-  Launch("joining rows", ConcatenateKernel, ShapeFor(2 * rows * n), context.stream, a, b, rows, n,
-         out);
+  Launch("joining rows", ConcatenateKernel, ShapeFor(2 * rows * n, 8), context.stream, a, b, rows,
+         n, out);
 }
 
 void Embed(const KernelContext& context, const WeightView& table, const int32_t* ids,
            int64_t num_tokens, float* x) {
   const size_t tile_bytes = table.format == WeightFormat::kF32 ? 0 : TileBytes(table.format);
-  Launch("the embedding", EmbedKernel, ShapeFor(num_tokens * table.cols), context.stream, table,
-         tile_bytes, ids, num_tokens, x);
+  const double weight_bytes = tile_bytes == 0 ? 4 : double(tile_bytes) / (kPanelRows * kGroup);
+  Launch("the embedding", EmbedKernel, ShapeFor(num_tokens * table.cols, weight_bytes + 4),
+         context.stream, table, tile_bytes, ids, num_tokens, x);
 }
 
 }  // namespace hillstar::cuda

@@ -441,6 +441,15 @@ __global__ void __launch_bounds__(kTogetherWarps* kWarpLanes, kPlanes == 2 ? 2 :
 constexpr int64_t kManyTokens = 16;
 static_assert(kManyTokens <= kFewRows + 1);
 
+// Keys are read and scores written.
+void AddWork(const KernelContext& context, const SelectTask& task, LaunchShape* shape) {
+  const IndexKeyLayout& key = task.layout;
+  const int64_t each = key.panel_bytes() / kIndexPanelTokens + int64_t{sizeof(float)};
+  const int64_t products = key.num_planes == 2 ? 3 : 1;
+  shape->bytes += double(context.seen_keys * each);
+  shape->products += double(context.seen_keys * task.num_heads * key.dim * products);
+}
+
 template <int kColumns, int kPlanes>
 void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   a.padded_heads = int(RoundUp(a.task.num_heads, 8 * kColumns));
@@ -450,9 +459,10 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
                together_bytes + kNumbersBytes <= context.shared_bytes;
   if (a.together) {
     const unsigned blocks = unsigned(CeilDiv(a.task.max_positions, kKeysPerBlock));
-    Launch("index scores of neighbours", IndexScoresTogetherKernel<kColumns, kPlanes>,
-           {dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))),
-            dim3(kTogetherWarps * kWarpLanes), size_t(together_bytes)},
+    LaunchShape shape{dim3(blocks, unsigned(CeilDiv(a.num_tokens, kTogether))),
+                      dim3(kTogetherWarps * kWarpLanes), size_t(together_bytes)};
+    AddWork(context, a.task, &shape);
+    Launch("index scores of neighbours", IndexScoresTogetherKernel<kColumns, kPlanes>, shape,
            context.stream, a);
   }
   const int query_bytes = ScoreSharedBytes(a.padded_dim, a.padded_heads, kPlanes);
@@ -469,12 +479,14 @@ void LaunchScores(const KernelContext& context, ScoreArguments& a) {
   const int warps = int(std::clamp<int64_t>(CeilDiv(units, at_once), std::min(4, most), most));
   const int64_t blocks =
       std::max(std::min(CeilDiv(units, warps), at_once), CeilDiv(units, warps * kMostUnitsPerWarp));
+  LaunchShape shape{dim3(unsigned(blocks), unsigned(a.num_tokens)),
+                    dim3(unsigned(warps * kWarpLanes)),
+                    size_t(query_bytes + (is_fetched ? warps * warp_bytes : 0))};
+  if (!a.together) AddWork(context, a.task, &shape);
   Launch("index scores",
          is_fetched ? IndexScoresKernel<kColumns, kPlanes, true>
                     : IndexScoresKernel<kColumns, kPlanes, false>,
-         {dim3(unsigned(blocks), unsigned(a.num_tokens)), dim3(unsigned(warps * kWarpLanes)),
-          size_t(query_bytes + (is_fetched ? warps * warp_bytes : 0))},
-         context.stream, a);
+         shape, context.stream, a);
 }
 
 template <int kColumns>

@@ -446,20 +446,24 @@ __global__ void ListAllKernel(const int32_t* live, const int64_t* positions, Sel
 
 void ClearCounts(const KernelContext& context, const SelectTask& task) {
   Launch("counts of selected keys", ClearCountsKernel,
-         {dim3(unsigned(CeilDiv(task.num_tokens, kClearThreads))), dim3(kClearThreads)},
+         {dim3(unsigned(CeilDiv(task.num_tokens, kClearThreads))), dim3(kClearThreads), 0,
+          4 * double(task.num_tokens)},
          context.stream, task);
 }
 
 void SelectTopKeys(const KernelContext& context, const SelectTask& task, const ScoreRows& rows,
                    int64_t first, int64_t count, int32_t* bins) {
-  Launch("selection of keys", SelectRowsKernel, {dim3(unsigned(count)), dim3(kSelectThreads)},
+  Launch("selection of keys", SelectRowsKernel,
+         {dim3(unsigned(count)), dim3(kSelectThreads), 0,
+          4 * double(context.seen_keys + context.attended_keys)},
          context.stream, task, rows, first, bins, context.bad.first, context.bad.code);
 }
 
 void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,
                           const ScoreRows& rows, const SharedRows& shared) {
+  // Each kernel reads the scores again.
   const LaunchShape shape{dim3(unsigned(shared.num_slices), unsigned(task.num_tokens)),
-                          dim3(kSelectThreads)};
+                          dim3(kSelectThreads), 0, 4 * double(context.seen_keys)};
   Launch("counts of the pivot's next bits", NextBitsKernel, shape, context.stream, task, rows,
          shared);
   Launch("counts of the pivot's last bits", LastBitsKernel, shape, context.stream, task, rows,
@@ -470,7 +474,8 @@ void SelectFromSharedRows(const KernelContext& context, const SelectTask& task,
 
 void ListAll(const KernelContext& context, int64_t num_tokens, const int32_t* live,
              const int64_t* positions, const Selection& selection) {
-  Launch("lists of all keys", ListAllKernel, {dim3(unsigned(num_tokens)), dim3(kListThreads)},
+  Launch("lists of all keys", ListAllKernel,
+         {dim3(unsigned(num_tokens)), dim3(kListThreads), 0, 4 * double(context.attended_keys)},
          context.stream, live, positions, selection);
 }
 

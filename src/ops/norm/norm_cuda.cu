@@ -17,10 +17,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int kThreads>
 void LaunchNorm(const KernelContext& context, const NormTask& task) {
-  Launch(
-      "RMSNorm", RmsNormKernel<kThreads>,
-      {dim3(unsigned(task.rows)), dim3(kThreads), NormSharedBytes(task.n, task.mixture.num_ranks)},
-      context.stream, task, context.bad.first, context.bad.code);
+  Launch("RMSNorm", RmsNormKernel<kThreads>,
+         {dim3(unsigned(task.rows)), dim3(kThreads),
+          NormSharedBytes(task.n, task.mixture.num_ranks), NormBytes(task)},
+         context.stream, task, context.bad.first, context.bad.code);
 }
 
 }  // namespace

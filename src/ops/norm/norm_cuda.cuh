@@ -27,6 +27,14 @@ constexpr size_t NormSharedBytes(int64_t n, int64_t num_ranks) {
          size_t(num_ranks) * sizeof(Rank);
 }
 
+// What a norm reads and writes.
+inline double NormBytes(const NormTask& task) {
+  const bool joins = task.added || task.mixture.rows;
+  int64_t floats = 1 + (task.added ? 1 : 0) + (joins ? 1 : 0) + (task.y ? 1 : 0);
+  if (task.mixture.rows) floats += task.mixture.num_ranks + (task.mixture.shared ? 1 : 0);
+  return double(task.rows * task.n * (4 * floats + (task.planes.hi ? 2 : 0)) + 4 * task.n);
+}
+
 __device__ __forceinline__ float4 Sum4(const float4& a, const float4& b) {
   return make_float4(__fadd_rn(a.x, b.x), __fadd_rn(a.y, b.y), __fadd_rn(a.z, b.z),
                      __fadd_rn(a.w, b.w));

@@ -33,7 +33,8 @@ __global__ void __launch_bounds__(kThreads)
 void QuantiseBoth(const KernelContext& context, const QuantiseTask& a, const QuantiseTask& b) {
   const int64_t warps = a.rows * a.planes.groups() + b.rows * b.planes.groups();
   const dim3 grid(unsigned(CeilDiv(warps * kWarpLanes, kThreads)));
-  Launch("quantising rows", QuantiseKernel, {grid, dim3(kThreads)}, context.stream, a, b,
+  const double bytes = 6 * double(a.rows * a.planes.cols + b.rows * b.planes.cols);
+  Launch("quantising rows", QuantiseKernel, {grid, dim3(kThreads), 0, bytes}, context.stream, a, b,
          context.bad.first, context.bad.code);
 }
 

@@ -137,23 +137,27 @@ __global__ void __launch_bounds__(kThreads)
   if (!finite || !IsFinite(weight)) NoteBad(bad, code, t);
 }
 
-dim3 GridOfWarps(int64_t warps) { return dim3(unsigned(CeilDiv(warps * kWarpLanes, kThreads))); }
+// A warp a query of so many dimensions, which are read as floats and written as planes.
+LaunchShape ShapeFor(int64_t queries, int64_t dims) {
+  return {dim3(unsigned(CeilDiv(queries * kWarpLanes, kThreads))), dim3(kThreads), 0,
+          double(queries * dims * 6)};
+}
 
 }  // namespace
 
 void MakeQueries(const KernelContext& context, const QueriesTask& task) {
   const float softmax_scale = 1.0f / std::sqrt(float(task.shape.nope + task.shape.rope));
-  Launch("queries", QueriesKernel,
-         {GridOfWarps(task.step.num_tokens * task.shape.num_heads), dim3(kThreads)}, context.stream,
-         task, softmax_scale, context.bad.first, context.bad.code);
+  const int64_t queries = task.step.num_tokens * task.shape.num_heads;
+  Launch("queries", QueriesKernel, ShapeFor(queries, task.shape.latent + task.shape.rope),
+         context.stream, task, softmax_scale, context.bad.first, context.bad.code);
 }
 
 void MakeIndexQueries(const KernelContext& context, const IndexQueriesTask& task) {
   const float dim_scale = 1.0f / std::sqrt(float(task.shape.nope + task.shape.rope));
   const float head_scale = 1.0f / std::sqrt(float(task.shape.num_heads));
-  Launch("index queries", IndexQueriesKernel,
-         {GridOfWarps(task.step.num_tokens * task.shape.num_heads), dim3(kThreads)}, context.stream,
-         task, dim_scale, head_scale, context.bad.first, context.bad.code);
+  const int64_t queries = task.step.num_tokens * task.shape.num_heads;
+  Launch("index queries", IndexQueriesKernel, ShapeFor(queries, task.shape.nope + task.shape.rope),
+         context.stream, task, dim_scale, head_scale, context.bad.first, context.bad.code);
 }
 
 }  // namespace hillstar::cuda

@@ -74,12 +74,19 @@ __global__ void __launch_bounds__(kNumPartials) FloatLinearKernel(FloatLinearSli
   }
 }
 
+// Weights and inputs are read, results written.
+void AddWork(const FloatLinearSlice& s, LaunchShape* shape) {
+  const double rows = double(s.num_rows), cols = double(s.cols), tokens = double(s.num_tokens);
+  shape->bytes += 4 * (rows * cols + cols * tokens + rows * tokens);
+}
+
 template <int kRows, int kTokens>
 void LaunchFloatLinear(const KernelContext& context, const FloatLinearSlice& s) {
   const dim3 grid(unsigned(CeilDiv(s.num_rows, kRows)), unsigned(CeilDiv(s.num_tokens, kTokens)));
   const size_t fetched = kRows == 1 ? size_t(s.cols) * sizeof(float) : 0;
-  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, {grid, dim3(kNumPartials), fetched},
-         context.stream, s);
+  LaunchShape shape{grid, dim3(kNumPartials), fetched};
+  AddWork(s, &shape);
+  Launch("a float layer", FloatLinearKernel<kRows, kTokens>, shape, context.stream, s);
 }
 
 struct RouteTask {
@@ -272,7 +279,8 @@ void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer) {
 
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens) {
   Launch("the choice of experts", ChooseKernel,
-         {dim3(unsigned(num_tokens)), dim3(kNumPartials), ChoiceScratch::Bytes(first_token)},
+         {dim3(unsigned(num_tokens)), dim3(kNumPartials), ChoiceScratch::Bytes(first_token),
+          double(num_tokens * (first_token.num_experts + 2 * first_token.num_chosen) * 4)},
          context.stream, RouteTask{first_token, {}}, context.bad.first, context.bad.code);
 }
 
@@ -281,9 +289,10 @@ bool RouteOne(const KernelContext& context, const FloatLinearSlice& router,
   CHECK(router.num_tokens == 1 && router.first_row == 0 && router.num_rows == choice.num_experts);
   const size_t shared = ChoiceScratch::Bytes(choice) + size_t(router.cols) * sizeof(float);
   if (shared + kStaticBytes > size_t(context.shared_bytes)) return false;
-  Launch("the router", RouteKernel, {dim3(unsigned(router.num_rows)), dim3(kNumPartials), shared},
-         context.stream, router, RouteTask{choice, groups}, ticket, context.bad.first,
-         context.bad.code);
+  LaunchShape shape{dim3(unsigned(router.num_rows)), dim3(kNumPartials), shared};
+  AddWork(router, &shape);
+  Launch("the router", RouteKernel, shape, context.stream, router, RouteTask{choice, groups},
+         ticket, context.bad.first, context.bad.code);
   return true;
 }
 
@@ -291,8 +300,9 @@ void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t
                    const int32_t* live, int64_t num_experts, int64_t num_chosen,
                    const ExpertGroups& groups) {
   Launch("grouping by expert", GroupKernel,
-         {dim3(unsigned(CeilDiv(num_experts, kWarps))), dim3(kNumPartials)}, context.stream,
-         experts, num_tokens, live, num_experts, num_chosen, groups);
+         {dim3(unsigned(CeilDiv(num_experts, kWarps))), dim3(kNumPartials), 0,
+          double((3 * num_tokens * num_chosen + num_experts) * 4)},
+         context.stream, experts, num_tokens, live, num_experts, num_chosen, groups);
 }
 
 }  // namespace hillstar::cuda

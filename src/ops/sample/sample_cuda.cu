@@ -544,13 +544,13 @@ void Draw(const KernelContext& context, const DrawTask& task) {
   const int64_t most = task.rows > 8 ? 8 : kDrawParts;
   const auto parts = unsigned(std::clamp<int64_t>(CeilDiv(task.n, 8 * kLargestThreads), 1, most));
   const auto rows = unsigned(task.rows);
-  Launch("the likeliest token", LargestKernel, {dim3(parts, rows), dim3(kLargestThreads)},
+  const double bytes = double(task.rows * task.n * 4);  // each kernel reads all logits
+  Launch("the likeliest token", LargestKernel, {dim3(parts, rows), dim3(kLargestThreads), 0, bytes},
          context.stream, task, scratch, context.bad.first, context.bad.code);
   if (!task.draws) return;
-  Launch("weights of tokens", WeighKernel, {dim3(parts, rows), dim3(kThreads)}, context.stream,
-         task, scratch);
-  Launch("the drawn token", DrawKernel, {dim3(parts, rows), dim3(kThreads)}, context.stream, task,
-         scratch);
+  const LaunchShape shape{dim3(parts, rows), dim3(kThreads), 0, bytes};
+  Launch("weights of tokens", WeighKernel, shape, context.stream, task, scratch);
+  Launch("the drawn token", DrawKernel, shape, context.stream, task, scratch);
 }
 
 }  // namespace hillstar::cuda

@@ -16,11 +16,11 @@ __device__ __forceinline__ uint8_t* DynamicShared() {
 
 // Runs kernel(arguments...) on the stream, or puts it into the graph that the stream captures.
 // Asynchronous. A kernel launched so may begin as soon as every block of the one before it has
-// ended or has a thread that called LetNextBegin(). It calls WaitForPrevious() (ptx.cuh) before it
-// writes, before it reads what the kernel before it wrote, and, by some thread of every block, in
-// any case. Earlier results it may read sooner only if in the kernel before it every thread waits
-// before it ends or calls LetNextBegin(): whatever that kernel waited for has ended then. Weights
-// and the step's tables are always old.
+// ended or has a thread that called LetNextBegin(). It calls WaitForPrevious() (hopper.cuh) before
+// it writes, before it reads what the kernel before it wrote, and, by some thread of every block,
+// in any case. Earlier results it may read sooner only if in the kernel before it every thread
+// waits before it ends or calls LetNextBegin(): whatever that kernel waited for has ended then.
+// Weights and the step's tables are always old.
 template <typename... Parameters, typename... Arguments>
 void Launch(const char* name, void (*kernel)(Parameters...), const LaunchShape& shape,
             cudaStream_t stream, Arguments&&... arguments) {

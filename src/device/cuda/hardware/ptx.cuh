@@ -5,20 +5,9 @@
 
 #include <cstdint>
 
-namespace hillstar::cuda {
+#include "device/cuda/hardware/hopper.cuh"
 
-// For kernels that may begin before the one before them has ended: waits for its results.
-__device__ __forceinline__ void WaitForPrevious() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// The next kernel may begin: its blocks find room as this one's end.
-__device__ __forceinline__ void LetNextBegin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
+namespace hillstar::cuda {
 
 // a + b, made 0 below 0 and 1 above 1.
 __device__ __forceinline__ float AddSaturated(float a, float b) {
@@ -106,15 +95,11 @@ __device__ __forceinline__ void SyncWarps(int number, int threads) {
 }
 
 // A barrier in shared memory of `arrivals` arrivals a phase: 8 bytes. Once all are begun,
-// FenceBarriers by who began them, and a barrier of the threads that use them.
+// FenceBarriers (hopper.cuh) by who began them, and a barrier of the threads that use them;
+// WaitForBarrier there waits.
 __device__ __forceinline__ void InitBarrier(uint64_t* barrier, int arrivals) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
   asm volatile("mbarrier.init.shared::cta.b64 [%0],%1;" ::"r"(at), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void FenceBarriers() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
 }
 // What this thread has done before is seen by who has waited.
 __device__ __forceinline__ void Arrive(uint64_t* barrier) {
@@ -122,62 +107,11 @@ __device__ __forceinline__ void Arrive(uint64_t* barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared::cta.b64 state,[%0];\n}" ::"r"(at)
                : "memory");
 }
-// Until the phase of this parity has ended; the first has parity 0, and the one before it has
-// ended.
-__device__ __forceinline__ void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-#if __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{\n.reg .pred done;\nagain_%=:\n"
-      "mbarrier.try_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again_%=;\n}" ::"r"(at),
-      "r"(parity)
-      : "memory");
-#else
-  asm volatile(
-      "{\n.reg .pred done;\nagain_%=:\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done,[%0],%1;\n@!done bra again_%=;\n}" ::"r"(at),
-      "r"(parity)
-      : "memory");
-#endif
-}
 // An arrival of this thread once its copies (CopyAsync16, ...) so far are there.
 __device__ __forceinline__ void ArriveAfterCopies(uint64_t* barrier) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
 }
-// Whether there are copies of any multiple of 16 bytes by one thread: BulkCopy, whose bytes are
-// waited for by a phase that one arrival was told of them.
-__device__ __forceinline__ constexpr bool HasBulkCopies() {
-#if __CUDA_ARCH__ >= 900
-  return true;
-#else
-  return false;
-#endif
-}
-__device__ __forceinline__ void ArriveExpecting(uint64_t* barrier, int bytes) {
-#if __CUDA_ARCH__ >= 900
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _,[%0],%1;" ::"r"(at), "r"(bytes)
-               : "memory");
-#endif
-}
-// What is copied so is mostly read once (weights; KV rows by up to 64 heads): in the L2 cache it
-// makes way before anything else does.
-__device__ __forceinline__ void BulkCopy(void* shared, const void* from, int bytes,
-                                         uint64_t* barrier) {
-#if __CUDA_ARCH__ >= 900
-  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(barrier));
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
-  asm volatile(
-      "{\n.reg .b64 once;\n"
-      "createpolicy.fractional.L2::evict_first.b64 once,1.0;\n"
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-      "[%0],[%1],%2,[%3],once;\n}" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(at)
-      : "memory");
-#endif
-}
-
 // The float of an IEEE binary16's bits.
 __device__ __forceinline__ float HalfBitsToFloat(uint16_t bits) {
   float v;
