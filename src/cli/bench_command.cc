@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Kernels of one name, or of one layer, in one decode step.
+// Kernels of one name, of one layer, or all, in one decode step.
 struct KernelSum {
   std::string name;
   int64_t count = 0;
@@ -40,6 +40,7 @@ struct Measured {
   DevicePeaks peaks;
   std::vector<KernelSum> kernels;
   std::map<int64_t, KernelSum> layers;  // -1: the head
+  KernelSum all_kernels{.name = "in all, one after another"};
   int64_t profile_context = 0;
   std::vector<BenchRow> rows;
   double load_seconds = 0;
@@ -83,6 +84,7 @@ void AddKernels(const std::vector<KernelTime>& times, Measured* m) {
     KernelSum& layer = m->layers[t.layer];
     layer.name = t.layer < 0 ? "head" : fmt::format("layer {}", t.layer);
     layer.Add(t);
+    m->all_kernels.Add(t);
     auto found = std::ranges::find(m->kernels, t.name, &KernelSum::name);
     if (found == m->kernels.end()) {
       m->kernels.push_back({.name = t.name});
@@ -109,19 +111,12 @@ void PrintKernels(const Measured& m) {
   if (m.kernels.empty()) return;
   fmt::print(
       "one decode step after {} tokens, kernel by kernel and layer by layer; the GPU reads {:.0f} "
-      "GB/s and does {:.0f} trillion products of bytes a second, share is of whichever is nearer:\n"
+      "GB/s and does {:.0f} trillion products of bytes a second; share: of the nearer limit\n"
       "{:>9} {:>8} {:>10} {:>10} {:>9}\n",
       m.profile_context, m.peaks.read_bytes / 1e9, m.peaks.products / 1e12, "us", "kernels", "MB",
       "G products", "share");
-  KernelSum all{.name = "in all, one after another"};
-  for (const KernelSum& k : m.kernels) {
-    PrintKernelSum(k, m.peaks);
-    all.count += k.count;
-    all.microseconds += k.microseconds;
-    all.bytes += k.bytes;
-    all.products += k.products;
-  }
-  PrintKernelSum(all, m.peaks);
+  for (const KernelSum& k : m.kernels) PrintKernelSum(k, m.peaks);
+  PrintKernelSum(m.all_kernels, m.peaks);
   for (const auto& [index, layer] : m.layers) PrintKernelSum(layer, m.peaks);
 }
 

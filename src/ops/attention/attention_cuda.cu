@@ -328,12 +328,11 @@ struct AttendWork {
   double score_products, value_products;
 };
 
-void MergeSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
-                 const AttendArguments& arguments) {
+// REQUIRES more than one split.
+void MergeSplits(const KernelContext& context, const AttendTask& task, const AttendWork& work,
+                 int64_t max_splits, const AttendArguments& arguments) {
   const int64_t heads = task.num_heads;
-  const AttendWork work(context, task);
   const double bytes = work.partials + work.results;
-  if (max_splits == 1) return;
   if (max_splits <= kMaxJoinedSplits) {
     const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
     const int64_t blocks = CeilDiv(task.num_tokens * heads * ranges, kAttendWarps);
@@ -353,8 +352,8 @@ void MergeSplits(const KernelContext& context, const AttendTask& task, int64_t m
 }
 
 // With 64 heads a block, where that gives every multiprocessor a split. False: not done.
-bool AttendLong(const KernelContext& context, const AttendTask& task, int64_t max_splits,
-                AttendArguments arguments) {
+bool AttendLong(const KernelContext& context, const AttendTask& task, const AttendWork& work,
+                int64_t max_splits, AttendArguments arguments) {
   const LongShape in_block = LongShapeOf(task.layout, context.shared_bytes);
   const int64_t splits = std::min(task.num_tokens * max_splits, arguments.scratch.capacity);
   const int64_t groups = CeilDiv(task.num_heads, kLongHeads);
@@ -368,23 +367,21 @@ bool AttendLong(const KernelContext& context, const AttendTask& task, int64_t ma
   arguments.num_strips = in_block.num_strips;
   arguments.num_head_groups = int(groups);
   arguments.merges_all = true;
-  const AttendWork work(context, task);
   Launch("long splits of attention", LongKernelFor(task.layout.format, in_block.overlaps),
          {dim3(unsigned(shares * groups)), dim3(kLongThreads), size_t(in_block.shared_bytes),
           work.rows + work.queries + work.partials, work.score_products + work.value_products},
          context.stream, arguments);
-  MergeSplits(context, task, max_splits, arguments);
+  MergeSplits(context, task, work, max_splits, arguments);
   return true;
 }
 
 // The splits of those tokens that there is room for.
-void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t max_splits,
-                  AttendArguments arguments) {
+void AttendSplits(const KernelContext& context, const AttendTask& task, const AttendWork& work,
+                  int64_t max_splits, AttendArguments arguments) {
   const int64_t heads = task.num_heads, tiles = CeilDiv(heads, kTileHeads);
   const int64_t splits = std::min(task.num_tokens * max_splits, arguments.scratch.capacity);
   const int64_t ranges = CeilDiv(task.layout.padded_latent(), kValueLatents);
   const int64_t processors = context.num_multiprocessors;
-  const AttendWork work(context, task);
   const bool is_codes = task.layout.format == KvFormat::kFp8;
   const ValuesKernel many_values = ValuesKernelFor(task.layout.format, true);
   const bool many = tiles > 1 && splits * tiles * ranges > 4 * processors &&
@@ -427,14 +424,17 @@ void AttendSplits(const KernelContext& context, const AttendTask& task, int64_t 
   groups = CeilDiv(tiles, many ? kManyTiles : 1);
   arguments.num_head_groups = int(groups);
   arguments.joins = !many && max_splits <= kMaxJoinedSplits;
+  const bool merges = !arguments.joins && max_splits > 1;
   const int64_t items = splits * groups * ranges;
   arguments.num_items = int(items);
-  Launch("values of attention", values.kernel,
-         {dim3(unsigned(std::min(items, (many ? 2 : 4) * processors))),
-          dim3(unsigned(values.threads)), size_t(values.shared_bytes),
-          work.latents + (many ? work.weights : work.scores) + work.results, work.value_products},
-         context.stream, arguments);
-  if (!arguments.joins) MergeSplits(context, task, max_splits, arguments);
+  Launch(
+      "values of attention", values.kernel,
+      {dim3(unsigned(std::min(items, (many ? 2 : 4) * processors))), dim3(unsigned(values.threads)),
+       size_t(values.shared_bytes),
+       work.latents + (many ? work.weights : work.scores) + (merges ? work.partials : work.results),
+       work.value_products},
+      context.stream, arguments);
+  if (merges) MergeSplits(context, task, work, max_splits, arguments);
 }
 
 }  // namespace
@@ -454,6 +454,7 @@ void Attend(const KernelContext& context, const AttendTask& task) {
   // Fewer heads a block where blocks are few.
   const bool few = tokens * CeilDiv(heads, kTileHeads) <= context.num_multiprocessors;
   const AttendShape shape = ShapeFor(context, task.layout, heads > kTileHeads && !few ? 2 : 1);
+  const AttendWork work(context, task);
   AttendArguments arguments{};
   arguments.task = task;
   arguments.layout = AttendLayoutOf(task.layout, shape.fetches_ahead);
@@ -465,12 +466,11 @@ void Attend(const KernelContext& context, const AttendTask& task) {
         std::min(ScratchCapacity(tokens, max_keys, heads, task.layout),
                  int64_t(task.scratch_bytes) / ScratchBytes(heads, task.layout));
     arguments.scratch = ScratchOf(task, capacity);
-    if (capacity > 0 && !AttendLong(context, task, max_splits, arguments)) {
-      AttendSplits(context, task, max_splits, arguments);
+    if (capacity > 0 && !AttendLong(context, task, work, max_splits, arguments)) {
+      AttendSplits(context, task, work, max_splits, arguments);
     }
     if (capacity >= tokens * max_splits) return;  // they all fit
   }
-  const AttendWork work(context, task);
   Launch("attention over tokens",
          shape.tiles == 1 ? TokensKernelFor<1>(task.layout.format)
                           : TokensKernelFor<2>(task.layout.format),
