@@ -52,15 +52,15 @@ wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 note() { printf '%s\n' "$*" | tee -a "$table"; }
 
 kernel_tests() { ls "$build"/src/device/cuda/*_test_gpu "$build"/src/ops/*_test_gpu; }
-if [ ! -x "$build/hillstar" ] || ! kernel_tests > /dev/null 2>&1; then
+all_tests() { kernel_tests && ls "$build"/src/engine/*_test_gpu; }
+if [ ! -x "$build/hillstar" ] || ! all_tests > /dev/null 2>&1; then
   echo "$0: $build has no program with tests for a GPU: a build with nvcc has them" >&2
   exit 1
 fi
 
 check() {
   local test
-  for test in $(kernel_tests) "$build"/src/engine/cuda_bits_test_gpu \
-              "$build"/src/engine/cuda_oracle_test_gpu; do
+  for test in $(all_tests); do
     local start=$SECONDS
     if "$test" --gtest_brief=1 > "$test.log" 2>&1 && ! grep -q SKIPPED "$test.log"; then
       note "$(basename "$test"): $(grep -oE '[0-9]+ tests? (from|ran)' "$test.log" | tail -1), $((SECONDS - start)) s: passed"
@@ -75,30 +75,40 @@ check() {
   done
 }
 
-# Under the tools a test runs what it calls Sanitized, if it has that, else everything; what takes
-# longer than this is cut off, and says so.
+# Every program under both tools, those of a tool side by side: all tests under memcheck; under racecheck,
+# which takes longer, what a program calls Sanitized, if it has that. What takes longer than this is cut
+# off, and says so.
 sanitize() {
-  local tool test status filter seconds=120
+  local tool test filter seconds=500
   for tool in memcheck racecheck; do
-    for test in $(kernel_tests); do
+    for test in $(all_tests); do
       filter='*'
-      [[ $("$test" --gtest_list_tests) == *Sanitized* ]] && filter='*Sanitized*'
-      local start=$SECONDS
-      timeout "$seconds" compute-sanitizer --tool "$tool" --error-exitcode 9 "$test" --gtest_brief=1 \
-        --gtest_filter="$filter" > "$test.$tool.log" 2>&1
-      status=$?
-      if [ "$status" -eq 0 ] && ! grep -q SKIPPED "$test.$tool.log"; then
-        note "$tool $(basename "$test"), $((SECONDS - start)) s: $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$test.$tool.log" | tail -n 1)"
-      elif [ "$status" -eq 124 ]; then
-        note "$tool $(basename "$test"): cut off after $seconds s"
-        failed=1
-      else
-        note "$tool $(basename "$test"): FAILED or skipped"
-        tail -n 15 "$test.$tool.log"
-        failed=1
-      fi
+      [ "$tool" = racecheck ] && [[ $("$test" --gtest_list_tests) == *Sanitized* ]] && filter='*Sanitized*'
+      sanitize_one "$tool" "$test" "$filter" "$seconds" &
+    done
+    wait
+    for test in $(all_tests); do
+      note "$(cat "$test.$tool.line")"
+      grep -q passed "$test.$tool.line" && continue
+      tail -n 15 "$test.$tool.log"
+      failed=1
     done
   done
+}
+
+# TOOL PROGRAM FILTER SECONDS: what came of it goes to a file beside the program.
+sanitize_one() {
+  local start=$SECONDS status tests result="FAILED or skipped"
+  timeout "$4" compute-sanitizer --tool "$1" --error-exitcode 9 "$2" --gtest_brief=1 \
+    --gtest_filter="$3" > "$2.$1.log" 2>&1
+  status=$?
+  tests=$(grep -oE '[1-9][0-9]* tests? from' "$2.$1.log" | tail -n 1)
+  if [ "$status" -eq 124 ]; then
+    result="cut off after $4 s"
+  elif [ "$status" -eq 0 ] && [ -n "$tests" ] && ! grep -q SKIPPED "$2.$1.log"; then
+    result="${tests% from} passed, $(grep -E 'ERROR SUMMARY|RACECHECK SUMMARY' "$2.$1.log" | tail -n 1)"
+  fi
+  echo "$1 $(basename "$2"), $((SECONDS - start)) s: $result" > "$2.$1.line"
 }
 
 # synth LAYERS: the model's folder, made where it is missing.

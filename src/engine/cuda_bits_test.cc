@@ -668,6 +668,9 @@ TEST_F(CudaBits, GraphsAreUsedAgain) {
   }
 }
 
+// What compute-sanitizer's racecheck runs, for which the others take too long (tools/gpu.sh).
+TEST_F(CudaBits, Sanitized) { ExpectSameScript(OnCpu(Tiny()), OneSequence, "one sequence"); }
+
 TEST_F(CudaBits, EveryKernelOfAStepSaysWhatItMoves) {
   for (const char* format : {"q15", "q8", "fp8"}) {
     EngineOptions options = OnCpu(Tiny());

@@ -439,7 +439,7 @@ TEST(AttentionCuda, ABadTokenIsNoted) {
   }
 }
 
-// Every kernel once, in the smallest shapes: what compute-sanitizer runs (tools/gpu.sh).
+// Every kernel once, in the smallest shapes: what racecheck runs (tools/gpu.sh).
 TEST(AttentionCuda, Sanitized) {
   HILLSTAR_NEEDS_GPU();
   for (KvFormat format : kFormats) {

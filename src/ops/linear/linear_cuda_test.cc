@@ -567,7 +567,7 @@ TEST(LinearCuda, ExpertsOfFloats) {
   }
 }
 
-// Every kernel once, in the smallest shapes: what compute-sanitizer runs (tools/gpu.sh).
+// Every kernel once, in the smallest shapes: what racecheck runs (tools/gpu.sh).
 TEST(LinearCuda, Sanitized) {
   HILLSTAR_NEEDS_GPU();
   for (WeightFormat format : kFormats) {
