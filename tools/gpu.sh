@@ -3,12 +3,12 @@
 # has figures that it gave.
 #
 #   tools/gpu.sh [--build FOLDER] [--demo FOLDER] [--models FOLDER]
-#                [--only check|measure|kernels|sanitize]
+#                [--only check|measure|kernels|sanitize|memcheck|racecheck]
 #
 # --build: a build with nvcc; without it one is made in build-gpu. --demo: the demo model's reference
 # outputs (oracle.json), and its checkpoint if it is there, for the tests of that build. --models: where
 # the synthetic models lie, or are made (22 and 43 GB): 5 and 9 layers of GLM-5.2's geometry, weights in
-# w4. Ends with 1 where something failed or was not there.
+# w4. sanitize is memcheck and racecheck. Ends with 1 where something failed or was not there.
 
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -27,8 +27,10 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 case "$only" in
-  ""|check|measure|kernels|sanitize) ;;
-  *) echo "$0: --only is check, measure, kernels or sanitize, not $only" >&2; exit 2 ;;
+  ""|check|measure|kernels|sanitize|memcheck|racecheck) ;;
+  *)
+    echo "$0: --only is check, measure, kernels, sanitize, memcheck or racecheck, not $only" >&2
+    exit 2 ;;
 esac
 if ! nvidia-smi -L 2> /dev/null | grep -q '^GPU'; then
   echo "$0: there is no GPU to compute on: nvidia-smi lists none" >&2
@@ -75,24 +77,21 @@ check() {
   done
 }
 
-# Every program under both tools, those of a tool side by side: all tests under memcheck; under racecheck,
-# which takes longer, what a program calls Sanitized, if it has that. What takes longer than this is cut
-# off, and says so.
+# TOOL: every program under it, side by side: all tests under memcheck; under racecheck, which takes longer,
+# what a program calls Sanitized, if it has that. What takes longer than this is cut off, and says so.
 sanitize() {
-  local tool test filter seconds=500
-  for tool in memcheck racecheck; do
-    for test in $(all_tests); do
-      filter='*'
-      [ "$tool" = racecheck ] && [[ $("$test" --gtest_list_tests) == *Sanitized* ]] && filter='*Sanitized*'
-      sanitize_one "$tool" "$test" "$filter" "$seconds" &
-    done
-    wait
-    for test in $(all_tests); do
-      note "$(cat "$test.$tool.line")"
-      grep -q passed "$test.$tool.line" && continue
-      tail -n 15 "$test.$tool.log"
-      failed=1
-    done
+  local tool=$1 test filter seconds=500
+  for test in $(all_tests); do
+    filter='*'
+    [ "$tool" = racecheck ] && [[ $("$test" --gtest_list_tests) == *Sanitized* ]] && filter='*Sanitized*'
+    sanitize_one "$tool" "$test" "$filter" "$seconds" &
+  done
+  wait
+  for test in $(all_tests); do
+    note "$(cat "$test.$tool.line")"
+    grep -q passed "$test.$tool.line" && continue
+    tail -n 15 "$test.$tool.log"
+    failed=1
   done
 }
 
@@ -148,7 +147,9 @@ measure() {
 
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | tee -a "$table"
 wants check && check
-wants sanitize && sanitize
+for tool in memcheck racecheck; do
+  { wants "$tool" || wants sanitize; } && sanitize "$tool"
+done
 wants kernels && kernels
 wants measure && measure
 echo "--- summary"

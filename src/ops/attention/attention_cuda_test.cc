@@ -439,8 +439,8 @@ TEST(AttentionCuda, ABadTokenIsNoted) {
   }
 }
 
-// Every kernel once, in the smallest shapes: what racecheck runs (tools/gpu.sh).
-TEST(AttentionCuda, Sanitized) {
+// Every kernel once, in the smallest shapes.
+TEST(AttentionCuda, EveryKernel) {
   HILLSTAR_NEEDS_GPU();
   for (KvFormat format : kFormats) {
     SCOPED_TRACE(int(format));

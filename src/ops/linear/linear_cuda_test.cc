@@ -148,6 +148,11 @@ void ExpectSwiGlu(const TestContext& context, const TestLayer& gate, const TestM
 
 // A device's sizes that decide how launches are laid out.
 struct TestDevice {
+  // A GPU's own size bounds what a block may ask for.
+  void Limit(TestContext& context) const {
+    context->shared_bytes = std::min(context->shared_bytes, shared_bytes);
+    context->num_multiprocessors = num_multiprocessors;
+  }
   int num_multiprocessors = 4;
   int shared_bytes = 227 << 10;
 };
@@ -159,9 +164,7 @@ void ExpectShape(WeightFormat format, int64_t rows, int64_t cols,
   TestLayer layer(RandomMatrix(format, rows, cols, random), RandomPlanes(most, cols, random), 1);
   const TestMatrix up = RandomMatrix(format, rows, cols, random);
   TestContext context;
-  // A GPU's own size bounds what a block may ask for.
-  context->shared_bytes = std::min(context->shared_bytes, device.shared_bytes);
-  context->num_multiprocessors = device.num_multiprocessors;
+  device.Limit(context);
   for (int64_t tokens : token_counts) {
     layer.Shape(tokens);
     ExpectLinear(context, layer);
@@ -450,11 +453,12 @@ struct TestExperts {
 
 // `of_floats`: the second half quantises its inputs itself.
 void ExpectExperts(TestExperts& experts, WeightFormat shared_format, int64_t shared_tokens,
-                   bool of_floats = false) {
+                   bool of_floats = false, const TestDevice& device = {}) {
   const int64_t hidden = experts.shape.hidden, intermediate = experts.shape.intermediate;
   const int64_t shared_width = 40, slots = experts.num_slots();
   TestRandom& random = experts.random;
-  const TestContext context;
+  TestContext context;
+  device.Limit(context);
   const DeviceArray<const uint8_t*> images(experts.addresses);
   const DeviceArray<int32_t> begin(experts.begin), slot_tokens(experts.slot_tokens);
   const ExpertTask task{images.data(),     experts.shape,      int64_t(experts.images.size()),
@@ -567,21 +571,23 @@ TEST(LinearCuda, ExpertsOfFloats) {
   }
 }
 
-// Every kernel once, in the smallest shapes: what racecheck runs (tools/gpu.sh).
-TEST(LinearCuda, Sanitized) {
+// Every kernel, with so much to do for a block that it uses each slot of its rings again: for
+// compute-sanitizer's racecheck.
+TEST(LinearCuda, RingsGoRound) {
   HILLSTAR_NEEDS_GPU();
+  const TestDevice device{.num_multiprocessors = 1};
   for (WeightFormat format : kFormats) {
-    ExpectShape(format, 33, 576, {1, 5});        // few tokens: one tile, two
-    ExpectShape(format, 17, 128, {9, 33, 129});  // many: the sizes of tiles
-    TestExperts one(format, 128, 33, {0, 1, 0, 1}, 1);
-    ExpectExperts(one, format, 1);
-    ExpectExperts(one, format, 1, /*of_floats=*/true);
-    TestExperts few(format, 128, 33, {0, 5, 3, 0}, 7);
-    ExpectExperts(few, format, 7);
-    TestExperts many(format, 128, 33, {40, 0}, 9);
-    ExpectExperts(many, format, 9);
-    TestExperts most(format, 128, 33, {150, 50}, 9);
-    ExpectExperts(most, format, 9);
+    ExpectShape(format, 1090, 1024, {1, 5}, device);     // few tokens: one tile, two
+    ExpectShape(format, 17, 704, {9, 33, 129}, device);  // many: the sizes of tiles
+    TestExperts one(format, 704, 330, {0, 1, 0, 1}, 1);
+    ExpectExperts(one, format, 1, /*of_floats=*/false, device);
+    ExpectExperts(one, format, 1, /*of_floats=*/true, device);
+    TestExperts few(format, 704, 330, {0, 5, 3, 0}, 7);
+    ExpectExperts(few, format, 7, /*of_floats=*/false, device);
+    TestExperts many(format, 704, 33, {40, 0}, 9);
+    ExpectExperts(many, format, 9, /*of_floats=*/false, device);
+    TestExperts most(format, 704, 33, {150, 50}, 9);
+    ExpectExperts(most, format, 9, /*of_floats=*/false, device);
   }
 }
 

@@ -204,18 +204,19 @@ __device__ __forceinline__ void MultiplyGroup(float (&sums)[kTiles][4],
   }
 }
 
-// A segment, stage by stage.
+// A segment, slot by slot. Of the `slots` of the pass some may be empty, all if `groups` is 0.
 template <WeightFormat kFormat, int kTiles, int kUsedTiles>
 __device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4],
                                                 const DecodeBlock<kFormat, kTiles>& block,
                                                 RingPosition& ring,
-                                                const WarpInputs<kFormat, kTiles>& x, int groups) {
+                                                const WarpInputs<kFormat, kTiles>& x, int groups,
+                                                int slots) {
   using S = Stage<kFormat, kTiles>;
 #pragma unroll 1
-  for (int first = 0; first < groups; first += S::kGroups) {
+  for (int first = 0; first < slots * S::kGroups; first += S::kGroups) {
     WaitForBarrier(block.full(block.warp, ring.slot), ring.parity);
     const uint8_t* panel = block.stage(block.warp, ring.slot) + block.lane / 16 * S::kPanelBytes;
-    if (S::kGroups == 1 || first + S::kGroups <= groups) {
+    if (first + S::kGroups <= groups) {
       GroupWords<kFormat, kUsedTiles> words[2];  // the next group's are on their way
       words[0].Load(panel, x, first, block.lane);
 #pragma unroll
@@ -225,7 +226,7 @@ __device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4],
         }
         MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, words[j % 2], x, first + j);
       }
-    } else {
+    } else if (S::kGroups > 1) {
 #pragma unroll 1
       for (int j = 0; first + j < groups; ++j) {
         GroupWords<kFormat, kUsedTiles> words;
@@ -233,8 +234,7 @@ __device__ __forceinline__ void MultiplySegment(float (&sums)[kTiles][4],
         MultiplyGroup<kFormat, kTiles, kUsedTiles>(sums, words, x, first + j);
       }
     }
-    __syncwarp();
-    if (block.lane == 0) Arrive(block.free(block.warp, ring.slot));
+    Arrive(block.free(block.warp % kLoadingWarps, ring.slot));
     ring.Next(block.shape.depth);
   }
 }
@@ -257,14 +257,15 @@ __device__ __forceinline__ void Multiply(const DecodeBlock<kFormat, kTiles>& blo
     const int passes = unit.m.passes;
     for (int pass = 0; pass < passes; ++pass) {
       const Quantum q = QuantumOf(unit.m, unit.blocks, shape.warps, block.warp, pass);
-      if (q.groups == 0) continue;
-      x.Load(unit.m, q, unit.run, pass);
+      if (q.groups > 0) x.Load(unit.m, q, unit.run, pass);
+      const int slots = Stage<kFormat, kTiles>::SlotsOfPass(unit.m);
       float sums[kTiles][4] = {};
       if (kTiles == 1 || unit.m.num_tokens > kTileTokens) {
-        MultiplySegment<kFormat, kTiles, kTiles>(sums, block, ring, x, q.groups);
+        MultiplySegment<kFormat, kTiles, kTiles>(sums, block, ring, x, q.groups, slots);
       } else {
-        MultiplySegment<kFormat, kTiles, 1>(sums, block, ring, x, q.groups);
+        MultiplySegment<kFormat, kTiles, 1>(sums, block, ring, x, q.groups, slots);
       }
+      if (q.groups == 0) continue;
       float* to =
           block.sums(at.slot) +
           ((q.block * unit.m.segments + q.segment) * shape.num_tokens + lane % 4) * kBlockRows +

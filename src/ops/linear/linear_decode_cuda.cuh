@@ -30,6 +30,11 @@ struct Stage {
   static constexpr int kGroups = T::kIsW15 ? 1 : (T::kIsW4 ? 4 : 2) / kTiles;
   static constexpr int kPanelBytes = kGroups * T::kBytes;
   static constexpr int kBytes = 2 * kPanelBytes;
+  // Slots that a pass over a matrix takes of every warp's ring, of the warps that have less to do
+  // too: so the rings of a loading warp stay at one slot.
+  static __device__ __forceinline__ int SlotsOfPass(const MatrixWork& m) {
+    return (min(m.groups, kSegmentGroups) + kGroups - 1) / kGroups;
+  }
 };
 
 // A segment of a row block: what a warp does of a unit in a pass.
@@ -212,8 +217,11 @@ struct DecodeLayout {
     units = sums + num_units * SumBytes(shape);
     entries = units + num_units * sizeof(Unit);
     barriers = entries + size_t(shape.num_entries) * sizeof(ExpertEntry);
-    counts = barriers + (2 * slots + 3 * num_units) * sizeof(uint64_t);
+    counts = barriers + size_t(NumBarriers(shape)) * sizeof(uint64_t);
     end = counts + kMostListWarps * sizeof(int);
+  }
+  static __host__ __device__ int NumBarriers(const DecodeShape& shape) {
+    return (shape.warps + kLoadingWarps) * shape.depth + 3 * shape.num_units;
   }
   static __host__ __device__ size_t SumBytes(const DecodeShape& shape) {
     return size_t(shape.sum_segments * shape.num_tokens * kBlockRows) * sizeof(float);
@@ -244,17 +252,17 @@ struct DecodeBlock {
   __device__ __forceinline__ uint8_t* stage(int w, int slot) const {
     return shared + (w * shape.depth + slot) * S::kBytes;
   }
-  // The slot has what was asked for; the slot has been read.
+  // A warp's slot has what was asked for; those of all warps of a loading warp have been read.
   __device__ __forceinline__ uint64_t* full(int w, int slot) const {
     return barriers() + w * shape.depth + slot;
   }
-  __device__ __forceinline__ uint64_t* free(int w, int slot) const {
-    return full(w + shape.warps, slot);
+  __device__ __forceinline__ uint64_t* free(int loading_warp, int slot) const {
+    return full(shape.warps + loading_warp, slot);
   }
   // There is a unit; all its sums are there; it is written, and nobody
   // loads it any more.
   __device__ __forceinline__ uint64_t* told(int unit) const {
-    return barriers() + 2 * shape.warps * shape.depth + unit;
+    return barriers() + (shape.warps + kLoadingWarps) * shape.depth + unit;
   }
   __device__ __forceinline__ uint64_t* summed(int unit) const {
     return told(unit) + shape.num_units;
@@ -272,23 +280,29 @@ struct DecodeBlock {
 
   // By all threads; ends with a barrier.
   __device__ __forceinline__ void Begin() const {
-    const int slots = shape.warps * shape.depth;
-    for (int i = int(threadIdx.x); i < 2 * slots + 3 * shape.num_units; i += int(blockDim.x)) {
-      int arrivals = 1;
-      if (i < slots) arrivals = HasBulkCopies() ? 1 : kWarpLanes;
-      // Sums are handed over by every lane for itself: what one lane says for its warp is right
-      // too, but compute-sanitizer's racecheck does not follow it.
-      if (i >= 2 * slots + shape.num_units) arrivals = shape.warps * kWarpLanes;
-      if (i >= 2 * slots + 2 * shape.num_units) {
-        arrivals = kLoadingWarps + kWritingWarps * kWarpLanes;
-      }
-      InitBarrier(barriers() + i, arrivals);
+    for (int i = int(threadIdx.x); i < layout.NumBarriers(shape); i += int(blockDim.x)) {
+      InitBarrier(barriers() + i, Arrivals(i));
     }
     FenceBarriers();
     __syncthreads();
   }
 
  private:
+  // Of a phase of barrier i. What has been read or written is handed over by every lane for itself,
+  // and a warp waits for one barrier at a time: what one lane says for its warp, or waits for, is
+  // right too, but compute-sanitizer's racecheck does not follow it.
+  __device__ __forceinline__ int Arrivals(int i) const {
+    const int num_full = shape.warps * shape.depth;
+    if (i < num_full) return HasBulkCopies() ? 1 : kWarpLanes;
+    i -= num_full;
+    for (int loading_warp = 0; loading_warp < kLoadingWarps; ++loading_warp, i -= shape.depth) {
+      const int warps = (shape.warps - loading_warp + kLoadingWarps - 1) / kLoadingWarps;
+      if (i < shape.depth) return max(warps, 1) * kWarpLanes;  // free
+    }
+    if (i < shape.num_units) return 1;                             // told
+    if (i < 2 * shape.num_units) return shape.warps * kWarpLanes;  // summed
+    return (kLoadingWarps + kWritingWarps) * kWarpLanes;           // written
+  }
   __device__ __forceinline__ uint64_t* barriers() const {
     return reinterpret_cast<uint64_t*>(shared + layout.barriers);
   }
@@ -337,10 +351,9 @@ class Loader {
     }
     WaitForBarrier(block_.told(at_.slot), at_.parity);
     place_.at += unit.blocks;
-    const int passes = unit.m.passes;
+    const int passes = first_ < block_.shape.warps ? unit.m.passes : 0;
     for (int pass = 0; pass < passes; ++pass) LoadPass(unit, pass);
-    __syncwarp();
-    if (block_.lane == 0) Arrive(block_.written(at_.slot));
+    Arrive(block_.written(at_.slot));
     at_.Next(block_.shape.num_units);
     return true;
   }
@@ -365,51 +378,48 @@ class Loader {
     if (m.up) other = m.up - m.w;
     const bool has_other = m.up || panel + 1 < m.panels();
     int left = q.groups;
-    while (__any_sync(kAllLanes, left > 0)) {
-      if (left > 0) WaitForBarrier(block_.free(warp_, ring_.slot), ring_.parity ^ 1);
-      __syncwarp();
-      const int bytes = (left < S::kGroups ? left : S::kGroups) * T::kBytes;
-      if (HasBulkCopies()) {
-        if (left > 0) {
-          uint64_t* full = block_.full(warp_, ring_.slot);
-          uint8_t* to = block_.stage(warp_, ring_.slot);
-          ArriveExpecting(full, has_other ? 2 * bytes : bytes);
+    const int slots = S::SlotsOfPass(m);
+    for (int i = 0; i < slots; ++i) {
+      WaitForBarrier(block_.free(first_, ring_.slot), ring_.parity ^ 1);
+      const int bytes = max(0, min(left, S::kGroups)) * T::kBytes;
+      if (!HasBulkCopies()) {
+        CopyAll(from, has_other ? other : 0, bytes);
+      } else if (warp_ < block_.shape.warps) {
+        uint64_t* full = block_.full(warp_, ring_.slot);
+        uint8_t* to = block_.stage(warp_, ring_.slot);
+        ArriveExpecting(full, has_other ? 2 * bytes : bytes);
+        if (bytes > 0) {
           BulkCopy(to, from, bytes, full);
           if (has_other) BulkCopy(to + S::kPanelBytes, from + other, bytes, full);
         }
-      } else {
-        for (int i = 0; first_ + i * kLoadingWarps < block_.shape.warps; ++i) {
-          const int w = first_ + i * kLoadingWarps;
-          const int slot = __shfl_sync(kAllLanes, ring_.slot, i);
-          const int of_panel = __shfl_sync(kAllLanes, left > 0 ? bytes : 0, i);
-          const bool both = __shfl_sync(kAllLanes, int(has_other), i) != 0;
-          const auto first = uint64_t(__shfl_sync(kAllLanes, int64_t(uintptr_t(from)), i));
-          const int64_t second = __shfl_sync(kAllLanes, other, i);
-          if (of_panel == 0) continue;
-          CopyPanels(w, slot, reinterpret_cast<const uint8_t*>(first), second, of_panel, both);
-        }
       }
-      if (left > 0) ring_.Next(block_.shape.depth);
+      ring_.Next(block_.shape.depth);
       from += S::kPanelBytes;
       left -= S::kGroups;
     }
   }
-  // By all lanes.
-  __device__ __forceinline__ void CopyPanels(int w, int slot, const uint8_t* from, int64_t other,
-                                             int bytes, bool both) {
-    uint8_t* to = block_.stage(w, slot);
-    for (int i = block_.lane * 16; i < bytes; i += kWarpLanes * 16) {
-      CopyAsync16(to + i, from + i);
-      CopyAsync16(to + S::kPanelBytes + i, from + other + i, both);
+  // By all lanes: for each warp what its lane has been asked to copy of two panels, the second
+  // `other` behind the first; 0: there is none.
+  __device__ __forceinline__ void CopyAll(const uint8_t* from, int64_t other, int bytes) {
+    for (int i = 0; first_ + i * kLoadingWarps < block_.shape.warps; ++i) {
+      const int w = first_ + i * kLoadingWarps, of_panel = __shfl_sync(kAllLanes, bytes, i);
+      const auto at = uint64_t(__shfl_sync(kAllLanes, int64_t(uintptr_t(from)), i));
+      const int64_t second = __shfl_sync(kAllLanes, other, i);
+      uint8_t* to = block_.stage(w, ring_.slot);
+      for (int j = block_.lane * 16; j < of_panel; j += kWarpLanes * 16) {
+        const uint8_t* source = reinterpret_cast<const uint8_t*>(at) + j;
+        CopyAsync16(to + j, source);
+        CopyAsync16(to + S::kPanelBytes + j, source + second, second != 0);
+      }
+      ArriveAfterCopies(block_.full(w, ring_.slot));
     }
-    ArriveAfterCopies(block_.full(w, slot));
   }
 
   const DecodeBlock<kFormat, kTiles>& block_;
   int first_, warp_;  // that multiplies: of lane 0, of this lane
   Place place_;
   RingPosition at_;    // unit
-  RingPosition ring_;  // of this lane's warp
+  RingPosition ring_;  // of its warps
 };
 
 }  // namespace hillstar::cuda

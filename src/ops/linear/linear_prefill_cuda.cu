@@ -73,7 +73,8 @@ struct Header {
   const uint8_t* panels[S::kPanels];
   const int8_t* planes[2 * S::kTokens];
   const uint8_t* numbers[2 * S::kTokens];
-  // Of small tiles: a slot has been copied; it has been read.
+  // Of small tiles: a slot has been copied; it has been read, as every lane says for itself (see
+  // DecodeBlock::Arrivals).
   uint64_t full[kMostDepth], free[kMostDepth];
 
   __device__ const TileOfWork& tile() const {
@@ -402,8 +403,7 @@ __device__ __forceinline__ void SumSmallTile(Sums<S>& total, Header<S>& header, 
     } else if (columns > 0) {
       MultiplyStage<S, false>(segment, stage, warp_m, warp_n, columns);
     }
-    __syncwarp();
-    if (threadIdx.x % kWarpLanes == 0) Arrive(header.free + slot);
+    Arrive(header.free + slot);
     if (g % kSegmentGroups == kSegmentGroups - 1 || g + 1 == groups) EndSegment<S>(total, segment);
   }
 }
@@ -452,7 +452,7 @@ __device__ __forceinline__ void RunTile(const TileOfWork& given, int depth) {
   if (threadIdx.x == 0) {
     for (int i = 0; S::kCopyingWarps > 0 && i < depth; ++i) {
       InitBarrier(header.full + i, S::kCopyingWarps * kWarpLanes);
-      InitBarrier(header.free + i, kWarps);
+      InitBarrier(header.free + i, kThreads);
     }
     FenceBarriers();
   }
