@@ -4,9 +4,9 @@
 // Usage: linear_speed [--shared=BYTES] [tokens ...], by default 1 2 4 8 16 64 2048. BYTES: that a
 // block may have of shared memory.
 //
-// On an H200, GB/s of weights for 1, 2 and 4 tokens: experts up 3,452, 3,822, 4,059; down 2,926,
-// 3,380, 3,840; o_proj w4 2,623, 2,486, 1,856; head 4,313, 4,245, 4,090. Microseconds for 64
-// tokens: experts up 338, down 195, o_proj w4 114, q_b 37.
+// On an H200, GB/s of weights for 1, 2 and 4 tokens: experts up 3,795, 3,993, 4,158; down 3,134,
+// 3,468, 3,719; o_proj w4 2,955, 2,408, 1,712; head 4,437, 4,350, 4,167. Microseconds for 64
+// tokens: experts up 315, down 192, o_proj w4 109, q_b 36.
 #include <algorithm>
 #include <string_view>
 
