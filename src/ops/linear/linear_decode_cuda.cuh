@@ -9,7 +9,8 @@
 // A block has up to 12 warps that multiply, some that load for them, and some that write: none of
 // them waits for all others. What a warp multiplies passes through a ring of its own in shared
 // memory, some groups of both panels a slot, as they are stored; loads run ahead over row blocks
-// and matrices, and begin before the kernel before this one has ended. Sums of segments meet in
+// and matrices, and begin before the kernel before this one has ended. The rings that a warp loads
+// go forward together: a slot is free once all their warps have read it. Sums of segments meet in
 // shared memory and are added in ascending order by the writing warps.
 #pragma once
 
@@ -30,8 +31,8 @@ struct Stage {
   static constexpr int kGroups = T::kIsW15 ? 1 : (T::kIsW4 ? 4 : 2) / kTiles;
   static constexpr int kPanelBytes = kGroups * T::kBytes;
   static constexpr int kBytes = 2 * kPanelBytes;
-  // Slots that a pass over a matrix takes of every warp's ring, of the warps that have less to do
-  // too: so the rings of a loading warp stay at one slot.
+  // Slots of every warp's ring that a pass over a matrix takes, empty ones too, so that all rings
+  // of a loading warp are at the same slot.
   static __device__ __forceinline__ int SlotsOfPass(const MatrixWork& m) {
     return (min(m.groups, kSegmentGroups) + kGroups - 1) / kGroups;
   }
@@ -289,8 +290,9 @@ struct DecodeBlock {
 
  private:
   // Of a phase of barrier i. What has been read or written is handed over by every lane for itself,
-  // and a warp waits for one barrier at a time: what one lane says for its warp, or waits for, is
-  // right too, but compute-sanitizer's racecheck does not follow it.
+  // and a warp waits for one barrier at a time. One lane's arrival for its warp, or lanes that wait
+  // for different barriers, would be right too, but compute-sanitizer's racecheck does not follow
+  // them.
   __device__ __forceinline__ int Arrivals(int i) const {
     const int num_full = shape.warps * shape.depth;
     if (i < num_full) return HasBulkCopies() ? 1 : kWarpLanes;
@@ -383,7 +385,7 @@ class Loader {
       WaitForBarrier(block_.free(first_, ring_.slot), ring_.parity ^ 1);
       const int bytes = max(0, min(left, S::kGroups)) * T::kBytes;
       if (!HasBulkCopies()) {
-        CopyAll(from, has_other ? other : 0, bytes);
+        CopyAll(from, other, bytes, has_other);
       } else if (warp_ < block_.shape.warps) {
         uint64_t* full = block_.full(warp_, ring_.slot);
         uint8_t* to = block_.stage(warp_, ring_.slot);
@@ -398,18 +400,20 @@ class Loader {
       left -= S::kGroups;
     }
   }
-  // By all lanes: for each warp what its lane has been asked to copy of two panels, the second
-  // `other` behind the first; 0: there is none.
-  __device__ __forceinline__ void CopyAll(const uint8_t* from, int64_t other, int bytes) {
+  // By all lanes: for each warp what its lane has been asked to copy of one panel, or of another
+  // too, which begins `other` behind it.
+  __device__ __forceinline__ void CopyAll(const uint8_t* from, int64_t other, int bytes,
+                                          bool has_other) {
     for (int i = 0; first_ + i * kLoadingWarps < block_.shape.warps; ++i) {
       const int w = first_ + i * kLoadingWarps, of_panel = __shfl_sync(kAllLanes, bytes, i);
       const auto at = uint64_t(__shfl_sync(kAllLanes, int64_t(uintptr_t(from)), i));
       const int64_t second = __shfl_sync(kAllLanes, other, i);
+      const bool both = __shfl_sync(kAllLanes, int(has_other), i) != 0;
       uint8_t* to = block_.stage(w, ring_.slot);
       for (int j = block_.lane * 16; j < of_panel; j += kWarpLanes * 16) {
         const uint8_t* source = reinterpret_cast<const uint8_t*>(at) + j;
         CopyAsync16(to + j, source);
-        CopyAsync16(to + S::kPanelBytes + j, source + second, second != 0);
+        CopyAsync16(to + S::kPanelBytes + j, source + second, both);
       }
       ArriveAfterCopies(block_.full(w, ring_.slot));
     }
