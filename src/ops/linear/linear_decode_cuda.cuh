@@ -383,6 +383,7 @@ class Loader {
     const int slots = S::SlotsOfPass(m);
     for (int i = 0; i < slots; ++i) {
       WaitForBarrier(block_.free(first_, ring_.slot), ring_.parity ^ 1);
+      __syncwarp();  // who has no warp to load for must not miss the phase
       const int bytes = max(0, min(left, S::kGroups)) * T::kBytes;
       if (!HasBulkCopies()) {
         CopyAll(from, other, bytes, has_other);

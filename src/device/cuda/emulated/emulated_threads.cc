@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "emulated_fibers.h"
+#include "emulated_schedule.h"
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -20,7 +21,8 @@ namespace {
 
 namespace ctx = boost::context;
 
-constexpr int kPoison = 0xa5;  // of shared memory that nobody has written
+constexpr int kPoison = 0xa5;                          // of shared memory that nobody has written
+constexpr uint64_t kBarrierMark = 0xb0b0b0b0b0b0b0b0;  // what lies where a barrier is
 constexpr size_t kStackBytes = size_t{128} << 10;
 
 enum class State { kReady, kAtBlockBarrier, kAtWarp, kDone, kPolling };
@@ -73,6 +75,7 @@ struct Block {
 Block block;
 size_t running = 0;  // thread of the block
 uint64_t num_grids = 0;
+Schedule schedule;
 ctx::pooled_fixedsize_stack stacks(kStackBytes, 64);
 SwitchedStack scheduler;
 
@@ -165,17 +168,26 @@ void StartThreads(dim3 size, const std::function<void()>& thread) {
   }
 }
 
-// Threads in ascending order in one grid and in descending order in the next: results must not
-// depend on it.
+// Every phase of every barrier is whole.
+void CheckBarriers() {
+  for (const auto& [address, barrier] : block.barriers) {
+    if (barrier.arrived == 0 && barrier.missing_bytes == 0) continue;
+    std::fprintf(stderr,
+                 "%s: a barrier of %d arrivals is left with %d arrivals and without %lld bytes\n",
+                 block.kernel, barrier.arrivals, barrier.arrived,
+                 static_cast<long long>(barrier.missing_bytes));
+    std::abort();
+  }
+}
+
 void RunBlock(dim3 size, const std::function<void()>& thread) {
   StartThreads(size, thread);
   const size_t count = block.num_threads;
-  const bool backwards = num_grids % 2 == 1;
+  schedule.BeginBlock(count);
   while (block.num_done < int64_t(count)) {
     bool any = false;
     const uint64_t phases = block.num_phases;
-    for (size_t n = 0; n < count; ++n) {
-      const size_t i = backwards ? count - 1 - n : n;
+    for (const size_t i : schedule.NextSweep()) {
       const State state = block.threads[i]->state;
       if (state != State::kReady && state != State::kPolling) continue;
       Resume(i);
@@ -189,8 +201,9 @@ void RunBlock(dim3 size, const std::function<void()>& thread) {
       block.num_at_barrier = 0;
       any = true;
     }
-    if (!any && phases == block.num_phases) Deadlock();
+    if (!any && phases == block.num_phases && !schedule.Release()) Deadlock();
   }
+  CheckBarriers();
 }
 
 }  // namespace
@@ -198,6 +211,7 @@ void RunBlock(dim3 size, const std::function<void()>& thread) {
 void RunGrid(const char* kernel, dim3 grid, dim3 size, size_t dynamic_shared,
              const std::function<void()>& thread) {
   block.kernel = kernel;
+  schedule.BeginGrid(num_grids);
   constexpr size_t kAlign = 128;
   block.shared.assign((dynamic_shared + kAlign) / 8 + 1, 0xa5a5a5a5a5a5a5a5u);
   const auto address = reinterpret_cast<uintptr_t>(block.shared.data());
@@ -264,16 +278,22 @@ namespace {
 
 Barrier& BarrierAt(const uint64_t* address) {
   const auto found = block.barriers.find(address);
-  if (found != block.barriers.end()) return found->second;
-  std::fprintf(stderr, "%s: a barrier is used that nobody has begun\n", block.kernel);
+  if (found != block.barriers.end() && *address == kBarrierMark) return found->second;
+  std::fprintf(stderr, "%s: a barrier is used that nobody has begun, or that was written over\n",
+               block.kernel);
   std::abort();
 }
 
 }  // namespace
 
 void InitBarrier(uint64_t* barrier, int arrivals) {
+  if (arrivals < 1) {
+    std::fprintf(stderr, "%s: a barrier of %d arrivals\n", block.kernel, arrivals);
+    std::abort();
+  }
   Barrier& b = block.barriers[barrier] = Barrier();
   b.arrivals = arrivals;
+  *barrier = kBarrierMark;
 }
 
 void Arrive(uint64_t* barrier, size_t expected_bytes) {
@@ -284,6 +304,10 @@ void Arrive(uint64_t* barrier, size_t expected_bytes) {
 }
 
 void BulkCopy(void* to, const void* from, size_t num_bytes, uint64_t* barrier) {
+  if (num_bytes == 0 || num_bytes % 16 != 0) {
+    std::fprintf(stderr, "%s: a bulk copy of %zu bytes\n", block.kernel, num_bytes);
+    std::abort();
+  }
   Barrier& b = BarrierAt(barrier);
   std::memset(to, kPoison, num_bytes);
   b.copies.push_back({to, from, num_bytes, true, b.num_phases});
@@ -315,7 +339,8 @@ void WaitForBarrier(uint64_t* barrier, uint32_t parity) {
 void SyncWarps(int number, int threads) {
   static uint64_t numbers[16];  // stand for barriers
   uint64_t* const barrier = &numbers[number];
-  Barrier& b = block.barriers[barrier];
+  if (!block.barriers.contains(barrier)) InitBarrier(barrier, threads);
+  Barrier& b = BarrierAt(barrier);
   b.arrivals = threads;
   const auto parity = uint32_t(b.num_phases % 2);
   Arrive(barrier, 0);
