@@ -11,10 +11,11 @@
 # w4. sanitize is memcheck and racecheck. Ends with 1 where something failed or was not there.
 
 set -uo pipefail
-cd "$(dirname "$0")/.."
+script=$(realpath "$0")
+cd "$(dirname "$script")/.."
 
 build= demo= models=/dev/shm only=
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$script"; exit 2; }
 while [ $# -gt 0 ]; do
   [ $# -gt 1 ] || usage
   case "$1" in

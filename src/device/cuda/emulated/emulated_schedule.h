@@ -18,7 +18,7 @@ class Schedule {
   void BeginBlock(size_t num_threads);
   // The threads of a sweep over the block, each once or, held back, not at all.
   const std::vector<size_t>& NextSweep();
-  // Nobody is held back any more. False: nobody was.
+  // Nobody is held back any more. False: nobody was in the last sweep.
   bool Release();
 
  private:
@@ -26,10 +26,9 @@ class Schedule {
 
   bool is_random_ = false, is_descending_ = false;
   std::mt19937_64 random_;
-  size_t num_threads_ = 0;
   int sweeps_left_ = 0;  // until others are held back
   std::vector<size_t> order_, warps_;
-  std::vector<int> warp_held_, thread_held_;  // for so many sweeps
+  std::vector<int> held_;  // threads, for so many sweeps
 };
 
 }  // namespace hillstar::emulated

@@ -1,14 +1,16 @@
 #include "emulated_threads.h"
 
+#include <fmt/format.h>
+
 #include <boost/context/fiber.hpp>
 #include <boost/context/pooled_fixedsize_stack.hpp>
 #include <boost/context/preallocated.hpp>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "emulated_fibers.h"
@@ -122,15 +124,19 @@ Block::~Block() {
   for (size_t i = 0; i < threads.size(); ++i) Resume(i);
 }
 
+[[noreturn]] void Fail(const std::string& what) {
+  fmt::print(stderr, "{}, block ({}, {}, {}): {}\n", block.kernel, blockIdx.x, blockIdx.y,
+             blockIdx.z, what);
+  std::abort();
+}
+
 [[noreturn]] void Deadlock() {
   int counts[5] = {};
   for (size_t i = 0; i < block.num_threads; ++i) ++counts[int(block.threads[i]->state)];
-  std::fprintf(stderr,
-               "%s, block (%u, %u, %u): threads wait for others that do not come: %d at the "
-               "block's barrier, %d at their warp's, %d at one in shared memory, %d have ended\n",
-               block.kernel, blockIdx.x, blockIdx.y, blockIdx.z, counts[1], counts[2], counts[4],
-               counts[3]);
-  std::abort();
+  Fail(fmt::format(
+      "threads wait for others that do not come: {} at the block's barrier, {} at their "
+      "warp's, {} at one in shared memory, {} have ended",
+      counts[1], counts[2], counts[4], counts[3]));
 }
 
 // Fibers stay from block to block: a thread that has ended waits for the next one's work.
@@ -172,11 +178,8 @@ void StartThreads(dim3 size, const std::function<void()>& thread) {
 void CheckBarriers() {
   for (const auto& [address, barrier] : block.barriers) {
     if (barrier.arrived == 0 && barrier.missing_bytes == 0) continue;
-    std::fprintf(stderr,
-                 "%s: a barrier of %d arrivals is left with %d arrivals and without %lld bytes\n",
-                 block.kernel, barrier.arrivals, barrier.arrived,
-                 static_cast<long long>(barrier.missing_bytes));
-    std::abort();
+    Fail(fmt::format("a barrier of {} arrivals is left with {} arrivals and without {} bytes",
+                     barrier.arrivals, barrier.arrived, barrier.missing_bytes));
   }
 }
 
@@ -246,10 +249,7 @@ void WarpTogether(uint32_t mask, void* arguments, void (*together)(void* const* 
     if (!(mask >> i & 1) || first + i >= block.num_threads) continue;
     const Thread& t = *block.threads[first + i];
     if (i != me && t.state != State::kAtWarp) return Wait(State::kAtWarp);
-    if (t.mask != mask) {
-      std::fprintf(stderr, "%s: lanes of one warp wait for different lanes\n", block.kernel);
-      std::abort();
-    }
+    if (t.mask != mask) Fail("lanes of one warp wait for different lanes");
     lanes[i] = t.arguments;
   }
   together(lanes);
@@ -279,18 +279,13 @@ namespace {
 Barrier& BarrierAt(const uint64_t* address) {
   const auto found = block.barriers.find(address);
   if (found != block.barriers.end() && *address == kBarrierMark) return found->second;
-  std::fprintf(stderr, "%s: a barrier is used that nobody has begun, or that was written over\n",
-               block.kernel);
-  std::abort();
+  Fail("a barrier is used that nobody has begun, or that was written over");
 }
 
 }  // namespace
 
 void InitBarrier(uint64_t* barrier, int arrivals) {
-  if (arrivals < 1) {
-    std::fprintf(stderr, "%s: a barrier of %d arrivals\n", block.kernel, arrivals);
-    std::abort();
-  }
+  if (arrivals < 1) Fail(fmt::format("a barrier of {} arrivals", arrivals));
   Barrier& b = block.barriers[barrier] = Barrier();
   b.arrivals = arrivals;
   *barrier = kBarrierMark;
@@ -305,8 +300,7 @@ void Arrive(uint64_t* barrier, size_t expected_bytes) {
 
 void BulkCopy(void* to, const void* from, size_t num_bytes, uint64_t* barrier) {
   if (num_bytes == 0 || num_bytes % 16 != 0) {
-    std::fprintf(stderr, "%s: a bulk copy of %zu bytes\n", block.kernel, num_bytes);
-    std::abort();
+    Fail(fmt::format("a bulk copy of {} bytes", num_bytes));
   }
   Barrier& b = BarrierAt(barrier);
   std::memset(to, kPoison, num_bytes);
