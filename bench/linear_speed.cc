@@ -4,9 +4,9 @@
 // Usage: linear_speed [--shared=BYTES] [tokens ...], by default 1 2 4 8 16 64 2048. BYTES: that a
 // block may have of shared memory.
 //
-// On an H200, GB/s of weights for 1, 2 and 4 tokens: experts up 3,795, 3,993, 4,158; down 3,134,
-// 3,468, 3,719; o_proj w4 2,955, 2,408, 1,712; head 4,437, 4,350, 4,167. Microseconds for 64
-// tokens: experts up 315, down 192, o_proj w4 109, q_b 36.
+// On an H200, GB/s of weights for 1, 2 and 4 tokens: experts up 3,725, 3,917, 4,028; down 3,106,
+// 3,418, 3,638; o_proj w4 2,948, 2,412, 1,741; head 4,354, 4,281, 4,117. Microseconds for 64
+// tokens: experts up 315, down 190, o_proj w4 109, q_b 36.
 #include <algorithm>
 #include <string_view>
 
