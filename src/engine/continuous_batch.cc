@@ -15,7 +15,7 @@ struct ContinuousBatch::Entry {
   Entry(int64_t id_, BatchRequest request_, int64_t vocab_size)
       : id(id_),
         request(std::move(request_)),
-        sampler(request.sampling, request.prompt_ids, vocab_size),
+        sampler(request.sampling, request.prompt_ids, vocab_size, request.rules),
         known(request.prompt_ids) {}
 
   const int64_t id;
@@ -34,6 +34,7 @@ struct ContinuousBatch::Entry {
   int64_t num_computed() const { return sequence ? sequence->num_tokens() : kept_tokens; }
   int64_t num_answer_tokens() const { return num_known() - int64_t(request.prompt_ids.size()); }
   bool answers() const { return num_answer_tokens() > 0 && num_known() == num_computed() + 1; }
+  bool needs_logits() const { return sampler.needs_logits() || request.num_top_logprobs >= 0; }
 };
 
 ContinuousBatch::ContinuousBatch(Engine& engine, Options options)
@@ -203,9 +204,8 @@ void ContinuousBatch::Compute(std::span<const StepPlan::Share> shares) {
     const auto ids = std::span(e.known).subspan(size_t(computed), size_t(n));
     const bool is_known = computed + n == e.num_known();  // then the next token is wanted
     const SamplingParams& sampling = e.request.sampling;
-    const bool needs_logits = HasPenalties(sampling);
-    parts.push_back({e.sequence.get(), ids, is_known && needs_logits, &e.cancel,
-                     is_known && !needs_logits ? &sampling : nullptr});
+    parts.push_back({e.sequence.get(), ids, is_known && e.needs_logits(), &e.cancel,
+                     is_known && !e.needs_logits() ? &sampling : nullptr});
     entries.push_back(&e);
   }
   if (parts.empty()) return;
@@ -226,6 +226,7 @@ void ContinuousBatch::TakeResult(Entry& entry, int64_t num_tokens, const StepRes
   entry.last_step = counts_.steps;
   const bool is_answer = num_tokens == 1 && entry.num_answer_tokens() > 0;
   (is_answer ? counts_.answer_tokens : counts_.prompt_tokens) += num_tokens;
+  if (!is_answer && entry.request.on_prompt) entry.request.on_prompt(entry.num_computed());
   if (result.drawn >= 0) return Take(entry, result.drawn);
   if (!result.logits.empty()) Draw(entry, result.logits);
 }
@@ -237,7 +238,12 @@ void ContinuousBatch::Draw(Entry& entry, std::span<const float> logits) {
   } catch (const Error& error) {
     return End(entry, {.error = error});
   }
-  entry.sampler.Accept(id);
+  const BatchRequest& request = entry.request;
+  const bool ends = std::ranges::count(request.end_ids, id) > 0;
+  if (!ends) entry.sampler.Accept(id);
+  if (!ends && request.num_top_logprobs >= 0 && request.on_logprobs) {
+    request.on_logprobs(LogprobsOf(logits, id, request.num_top_logprobs));
+  }
   Take(entry, id);
 }
 

@@ -17,6 +17,7 @@
 
 #include "engine/generate.h"
 #include "engine/scheduler.h"
+#include "engine/token_logprobs.h"
 #include "hillstar/engine.h"
 
 namespace hillstar {
@@ -34,8 +35,14 @@ struct BatchRequest {
   SamplingParams sampling;
   int64_t max_tokens = 0;
   std::vector<int32_t> end_ids;  // any of them ends the answer and is not handed out
-  // Neither may throw.
-  std::function<bool(int32_t id)> on_token;     // false ends the answer as if cancelled
+  TokenRules rules;
+  int64_t num_top_logprobs = -1;  // -1: no logprobs
+  // None may throw.
+  std::function<void(const TokenLogprobs&)> on_logprobs;  // of the token that is told next
+  std::function<bool(int32_t id)> on_token;               // false ends the answer, as if cancelled
+  // The prompt's tokens so far that are computed or were taken over; after each step that computed
+  // some of them.
+  std::function<void(int64_t num_tokens)> on_prompt;
   std::function<void(const BatchEnd&)> on_end;  // once, last
 };
 
@@ -83,7 +90,7 @@ class ContinuousBatch {
   void Enter(Entry& entry);
   void Compute(std::span<const StepPlan::Share> shares);
   void TakeResult(Entry& entry, int64_t num_tokens, const StepResult& result);
-  // Draws the next token with penalties from logits of the last known one, and takes it.
+  // Draws the next token from the logits of the last known one, and takes it.
   void Draw(Entry& entry, std::span<const float> logits);
   // Takes the next token; ends the entry where that ends it.
   void Take(Entry& entry, int32_t id);

@@ -197,6 +197,31 @@ TEST_F(ContinuousBatchTest, CancelledRequestsEndAndLeaveNothingBehind) {
   EXPECT_EQ(engine_->kv_use().available_pages, engine_->kv_use().total_pages);
 }
 
+// Logprobs come for every token, in its order, and change none; the prompt's progress is told.
+TEST_F(ContinuousBatchTest, LogprobsAndProgressAreTold) {
+  Open(10);
+  const std::vector<int32_t> want = Alone(Prompt(1, 150), 6);
+  ContinuousBatch batch(*engine_, {});
+  Answer answer;
+  BatchRequest request = RequestFor(Prompt(1, 150), 6, &answer);
+  request.num_top_logprobs = 2;
+  std::vector<int32_t> drawn;
+  std::vector<int64_t> progress;
+  request.on_logprobs = [&](const TokenLogprobs& logprobs) {
+    EXPECT_EQ(drawn.size(), answer.ids.size());
+    drawn.push_back(logprobs.drawn.id);
+    ASSERT_EQ(logprobs.top.size(), 2u);
+    EXPECT_GE(logprobs.top[0].logprob, logprobs.drawn.logprob);
+  };
+  request.on_prompt = [&](int64_t n) { progress.push_back(n); };
+  batch.Submit(std::move(request));
+  while (batch.Step()) {
+  }
+  EXPECT_EQ(answer.ids, want);
+  EXPECT_EQ(drawn, want);
+  EXPECT_EQ(progress, (std::vector<int64_t>{100, 150}));
+}
+
 TEST_F(ContinuousBatchTest, WhatCanNeverFitIsRefusedAtOnce) {
   Open(0);
   ContinuousBatch batch(*engine_, {});

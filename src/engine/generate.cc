@@ -5,32 +5,23 @@
 #include <algorithm>
 
 #include "core/stopwatch.h"
-#include "engine/stop_strings.h"
+#include "engine/text_stream.h"
 
 namespace hillstar {
 namespace {
 
 constexpr const char* kRoleMarkers[] = {"<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>",
                                         "<|observation|>"};
-constexpr std::string_view kShownTags[] = {
-    "<think>",          "</think>",  "<tool_call>", "</tool_call>", "<tool_response>",
-    "</tool_response>", "<arg_key>", "</arg_key>",  "<arg_value>",  "</arg_value>"};
-
-// Turns tokens into text that may be shown.
-class TextStream {
+// Gathers the answer's text and tells it.
+class ToldText {
  public:
-  TextStream(const Tokenizer& tokenizer, const GenerateRequest& request, GenerateResult& result)
-      : tokenizer_(tokenizer), request_(request), result_(result), stops_(request.stops) {}
+  ToldText(const Tokenizer& tokenizer, const GenerateRequest& request, GenerateResult& result)
+      : request_(request), result_(result), stream_(tokenizer, request.stops) {}
 
-  void Push(int32_t id) {
-    if (IsShownToken(tokenizer_, id)) Show(stops_.Push(utf8_.Push(tokenizer_.TokenBytes(id))));
-  }
-  void Finish() {
-    Show(stops_.Push(utf8_.Finish()));
-    if (!stops_.matched()) Show(stops_.Finish());
-  }
-  bool matched() const { return stops_.matched(); }
-  const std::string& match() const { return stops_.match(); }
+  void Push(int32_t id) { Show(stream_.Push(id)); }
+  void Finish() { Show(stream_.Finish()); }
+  bool matched() const { return stream_.matched(); }
+  const std::string& match() const { return stream_.match(); }
 
  private:
   void Show(const std::string& text) {
@@ -39,17 +30,15 @@ class TextStream {
     if (request_.on_text) request_.on_text(text);
   }
 
-  const Tokenizer& tokenizer_;
   const GenerateRequest& request_;
   GenerateResult& result_;
-  Utf8Stream utf8_;
-  StopStrings stops_;
+  TextStream stream_;
 };
 
 // An answer as it grows: what ends it is left in `result`.
 class Answer {
  public:
-  Answer(const GenerateRequest& request, int64_t room, TextStream& text, GenerateResult& result)
+  Answer(const GenerateRequest& request, int64_t room, ToldText& text, GenerateResult& result)
       : request_(request), room_(room), text_(text), result_(result) {}
 
   // Takes the next token; false if the answer has ended with it or before it.
@@ -73,7 +62,7 @@ class Answer {
  private:
   const GenerateRequest& request_;
   const int64_t room_;
-  TextStream& text_;
+  ToldText& text_;
   GenerateResult& result_;
 };
 
@@ -115,12 +104,6 @@ const char* FinishReasonName(FinishReason reason) {
   return "unknown";
 }
 
-bool IsShownToken(const Tokenizer& tokenizer, int32_t id) {
-  if (id >= tokenizer.vocab_size()) return false;  // what a padded vocabulary has more
-  if (!tokenizer.IsSpecial(id)) return true;
-  return std::ranges::count(kShownTags, tokenizer.TokenBytes(id)) > 0;
-}
-
 std::vector<int32_t> ChatEndIds(std::span<const int32_t> eos_ids, const Tokenizer& tokenizer) {
   std::vector<int32_t> ids(eos_ids.begin(), eos_ids.end());
   for (const char* marker : kRoleMarkers) {
@@ -152,7 +135,7 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
       RoomForAnswer(int64_t(request.prompt_ids.size()), request.max_tokens, request.context_tokens);
   GenerateResult result;
   result.prompt_tokens = int64_t(request.prompt_ids.size());
-  TextStream text(tokenizer, request, result);
+  ToldText text(tokenizer, request, result);
   Stopwatch watch;
   bool is_prefill = true;
   try {

@@ -65,9 +65,4 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
 // knows, so that no model goes on to speak for the other side.
 std::vector<int32_t> ChatEndIds(std::span<const int32_t> eos_ids, const Tokenizer& tokenizer);
 
-// True if the token may be shown: it has text and is no control token, or it is one of the tags
-// that later stages read (<think>, <tool_call> and their kin), which some tokenizers mark as
-// special.
-bool IsShownToken(const Tokenizer& tokenizer, int32_t id);
-
 }  // namespace hillstar

@@ -59,24 +59,31 @@ double MarginOf(std::span<const float> logits) {
 }
 
 Sampler::Sampler(const SamplingParams& params, std::span<const int32_t> prompt_ids,
-                 int64_t vocab_size)
-    : kernels_(AvailableKernels().front()), params_(params), has_penalties_(HasPenalties(params)) {
+                 int64_t vocab_size, TokenRules rules)
+    : kernels_(AvailableKernels().front()),
+      params_(params),
+      has_penalties_(HasPenalties(params)),
+      rules_(std::move(rules)) {
   CheckSamplingParams(params);
   draw_ = DrawParamsOf(params);
+  const auto check_id = [&](int32_t id) {
+    if (id >= 0 && id < vocab_size) return;
+    throw Error(ErrorCode::kBadRequest,
+                fmt::format("token {} is outside the vocabulary of {}", id, vocab_size));
+  };
+  for (const LogitBias& bias : rules_.biases) check_id(bias.id);
   if (!has_penalties_) return;
   answer_count_.resize(size_t(vocab_size));
   is_seen_.resize(size_t(vocab_size));
   for (const int32_t id : prompt_ids) {
-    if (id < 0 || id >= vocab_size) {
-      throw Error(ErrorCode::kBadRequest,
-                  fmt::format("token {} is outside the vocabulary of {}", id, vocab_size));
-    }
+    check_id(id);
     if (!is_seen_[size_t(id)]) seen_ids_.push_back(id);
     is_seen_[size_t(id)] = true;
   }
 }
 
 void Sampler::Accept(int32_t id) {
+  if (rules_.constraint) rules_.constraint->Accept(id);
   if (!has_penalties_) return;
   CHECK(id >= 0 && size_t(id) < is_seen_.size());
   if (!is_seen_[size_t(id)]) seen_ids_.push_back(id);
@@ -84,23 +91,50 @@ void Sampler::Accept(int32_t id) {
   ++answer_count_[size_t(id)];
 }
 
-std::span<const float> Sampler::Penalised(std::span<const float> logits) {
-  if (!has_penalties_) return logits;
-  CHECK(logits.size() <= is_seen_.size());
-  penalised_.assign(logits.begin(), logits.end());
+void Sampler::Penalise() {
   for (const int32_t id : seen_ids_) {
-    if (size_t(id) >= logits.size()) continue;
-    double x = double(logits[size_t(id)]);
+    if (size_t(id) >= adjusted_.size()) continue;
+    double x = double(adjusted_[size_t(id)]);
     x = x > 0 ? x / params_.repetition_penalty : x * params_.repetition_penalty;
     const int32_t count = answer_count_[size_t(id)];
     if (count > 0) x = x - params_.presence_penalty - params_.frequency_penalty * double(count);
-    penalised_[size_t(id)] = float(x);
+    adjusted_[size_t(id)] = float(x);
   }
-  return penalised_;
+}
+
+void Sampler::Restrict() {
+  allowed_.assign(CeilDiv(adjusted_.size(), size_t{32}), ~uint32_t{0});
+  rules_.constraint->Restrict(allowed_);
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  bool is_any_left = false;
+  for (size_t word = 0; word < allowed_.size(); ++word) {
+    const uint32_t bits = allowed_[word];
+    is_any_left |= bits != 0;
+    if (bits == ~uint32_t{0}) continue;
+    const size_t end = std::min(adjusted_.size(), 32 * word + 32);
+    for (size_t i = 32 * word; i < end; ++i) {
+      if ((bits >> (i % 32) & 1) == 0) adjusted_[i] = kNever;
+    }
+  }
+  if (is_any_left) return;
+  throw Error(ErrorCode::kNonFinite,
+              "no token of the vocabulary continues what the grammar allows");
+}
+
+std::span<const float> Sampler::Adjusted(std::span<const float> logits) {
+  if (!needs_logits()) return logits;
+  CHECK(!has_penalties_ || logits.size() <= is_seen_.size());
+  adjusted_.assign(logits.begin(), logits.end());
+  if (has_penalties_) Penalise();
+  for (const LogitBias& bias : rules_.biases) {
+    if (size_t(bias.id) < adjusted_.size()) adjusted_[size_t(bias.id)] += bias.bias;
+  }
+  if (rules_.constraint) Restrict();
+  return adjusted_;
 }
 
 int32_t Sampler::Draw(std::span<const float> raw_logits, int64_t position) {
-  const std::span<const float> logits = Penalised(raw_logits);
+  const std::span<const float> logits = Adjusted(raw_logits);
   const auto n = int64_t(logits.size());
   scratch_.resize(CeilDiv(DrawScratchBytes(n), sizeof(uint64_t)));
   const int32_t id = DrawToken(*kernels_, logits.data(), n, draw_, position,

@@ -1,4 +1,5 @@
 #include "engine/sampler.h"
+#include "engine/token_logprobs.h"
 
 #include <gtest/gtest.h>
 
@@ -189,6 +190,64 @@ TEST(Penalties, RepetitionMakesNegativeLogitsSmaller) {
   params.temperature = 0;
   params.repetition_penalty = 2;
   EXPECT_EQ(Sampler(params, std::vector<int32_t>{0}, 2).Draw(std::vector<float>{-1, -1.5f}, 0), 1);
+}
+
+TEST(Rules, BiasesComeAfterPenaltiesAndMayForbid) {
+  const std::vector<float> logits = {2.0f, 1.9f, -1.0f};
+  SamplingParams params;
+  params.temperature = 0;
+  EXPECT_EQ(Sampler(params, {}, 3, {{{1, 0.2f}}, nullptr}).Draw(logits, 0), 1);
+  EXPECT_EQ(Sampler(params, {}, 3, {{{0, -100}, {1, -100}}, nullptr}).Draw(logits, 0), 2);
+  params.repetition_penalty = 100;  // 2 becomes 0.02, and then 2.02
+  EXPECT_EQ(Sampler(params, std::vector<int32_t>{0}, 3, {{{0, 2}}, nullptr}).Draw(logits, 0), 0);
+  EXPECT_THROW(Sampler(params, {}, 3, {{{3, 1}}, nullptr}), Error);
+}
+
+// Allows one token after the other.
+class Script : public TokenConstraint {
+ public:
+  explicit Script(std::vector<int32_t> ids) : ids_(std::move(ids)) {}
+  void Restrict(std::span<uint32_t> allowed) override {
+    std::ranges::fill(allowed, 0u);
+    if (next_ < ids_.size()) allowed[size_t(ids_[next_]) / 32] |= 1u << (ids_[next_] % 32);
+  }
+  void Accept(int32_t id) override { EXPECT_EQ(id, ids_[next_++]); }
+
+ private:
+  std::vector<int32_t> ids_;
+  size_t next_ = 0;
+};
+
+TEST(Rules, AConstraintLeavesOnlyWhatItAllows) {
+  std::vector<float> logits(70, 0.0f);
+  logits[3] = 50;
+  Sampler sampler({}, {}, 70, {{}, std::make_shared<Script>(std::vector<int32_t>{0, 31, 32, 69})});
+  EXPECT_TRUE(sampler.needs_logits());
+  for (const int32_t want : {0, 31, 32, 69}) {
+    ASSERT_EQ(sampler.Draw(logits, want), want);
+    sampler.Accept(want);
+  }
+  try {
+    sampler.Draw(logits, 4);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNonFinite);
+    EXPECT_NE(std::string(error.what()).find("grammar"), std::string::npos);
+  }
+}
+
+TEST(Logprobs, AreOfTheLogitsAsTheyCame) {
+  const std::vector<float> logits = {0.0f, std::log(3.0f), 0.0f, std::log(5.0f)};
+  const TokenLogprobs got = LogprobsOf(logits, 2, 3);
+  EXPECT_EQ(got.drawn.id, 2);
+  EXPECT_NEAR(got.drawn.logprob, std::log(0.1), 1e-6);
+  ASSERT_EQ(got.top.size(), 3u);
+  EXPECT_EQ(got.top[0].id, 3);
+  EXPECT_NEAR(got.top[0].logprob, std::log(0.5), 1e-6);
+  EXPECT_EQ(got.top[1].id, 1);
+  EXPECT_EQ(got.top[2].id, 0);  // of equal ones the lower id
+  EXPECT_EQ(LogprobsOf(logits, 0, 20).top.size(), 4u);
+  EXPECT_TRUE(LogprobsOf(logits, 0, 0).top.empty());
 }
 
 TEST(CheckSamplingParams, RefusesValuesOutsideTheirRange) {
