@@ -42,6 +42,8 @@ struct EngineOptions {
   int64_t max_sequences = 1;       // that take part in one step, at most 512
   uint64_t kv_bytes = 0;           // pages of all sequences; 0: what kv_tokens, a context need
   int64_t kv_tokens = 0;           // of all sequences that are there at once; 0: context_tokens
+  bool may_take_less_kv = false;   // kv_tokens is a wish: as many as the memory holds, a context at
+                                   // least
   std::string kv_format = "q15";   // of latent KV rows: q15, q8, fp8
   // Of all buffers of the device in bytes; what would exceed it is refused as if the system had no
   // more. The check of the plan does not know of it.

@@ -18,6 +18,7 @@ enum class ErrorCode {
   kNonFinite,    // a computation left the finite numbers
   kCancelled,    // the caller asked to stop
   kDevice,       // a GPU is missing, too old, or was lost
+  kBusy,         // more requests wait already than may
 };
 
 // `message` is a sentence with names and numbers and, where there is one, the flag to change.

@@ -60,6 +60,7 @@ OpenedModel OpenModel(const Options& options, bool load_mtp, const EngineSetting
     engine.for_chat = settings.for_chat;
     engine.max_sequences = settings.max_sequences;
     engine.kv_tokens = settings.kv_tokens;
+    engine.may_take_less_kv = settings.may_take_less_kv;
     model.engine =
         Engine::Open(engine, [&](uint64_t done, uint64_t total) { line.Update(done, total); });
   }

@@ -25,6 +25,7 @@ struct EngineSettings {
   bool for_chat = false;  // EngineOptions has the meanings
   int64_t max_sequences = 1;
   int64_t kv_tokens = 0;
+  bool may_take_less_kv = false;
 };
 
 // Opens options.model or the built-in model, with progress on standard error, and logs what it is.

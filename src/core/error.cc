@@ -16,6 +16,7 @@ const char* ErrorName(ErrorCode code) {
     case ErrorCode::kNonFinite: return "non_finite";
     case ErrorCode::kCancelled: return "cancelled";
     case ErrorCode::kDevice: return "device";
+    case ErrorCode::kBusy: return "busy";
   }
   return "unknown";
 }

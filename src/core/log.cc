@@ -29,6 +29,8 @@ void SetLogLevel(std::string_view level) {
   throw Error(ErrorCode::kUsage, "there is no log level \"" + std::string(level) + "\"");
 }
 
+void ShowLogTimes() { Logger().set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l: %v"); }
+
 void LogError(const std::string& sentence) { Logger().error("{}", sentence); }
 void LogWarn(const std::string& sentence) { Logger().warn("{}", sentence); }
 void LogInfo(const std::string& sentence) { Logger().info("{}", sentence); }

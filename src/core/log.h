@@ -10,6 +10,9 @@ namespace hillstar {
 // "error", "warn", "info" or "debug". Errors: kUsage for another word.
 void SetLogLevel(std::string_view level);
 
+// Each line then begins with the time, for programs that run long.
+void ShowLogTimes();
+
 void LogError(const std::string& sentence);
 void LogWarn(const std::string& sentence);
 void LogInfo(const std::string& sentence);

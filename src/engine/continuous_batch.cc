@@ -12,13 +12,12 @@
 
 namespace hillstar {
 struct ContinuousBatch::Entry {
-  Entry(int64_t id_, BatchRequest request_, int64_t vocab_size)
-      : id(id_),
-        request(std::move(request_)),
+  Entry(BatchRequest request_, int64_t vocab_size)
+      : request(std::move(request_)),
         sampler(request.sampling, request.prompt_ids, vocab_size, request.rules),
         known(request.prompt_ids) {}
 
-  const int64_t id;
+  int64_t id = 0;
   BatchRequest request;
   Sampler sampler;
   std::vector<int32_t> known;  // the prompt, then the answer
@@ -51,7 +50,7 @@ ContinuousBatch::~ContinuousBatch() {
   while (!live_.empty()) End(*live_.begin()->second, {.reason = FinishReason::kCancelled});
 }
 
-int64_t ContinuousBatch::Submit(BatchRequest request) {
+ContinuousBatch::EntryPtr ContinuousBatch::MakeEntry(BatchRequest request) const {
   const int64_t prompt = int64_t(request.prompt_ids.size());
   request.max_tokens = RoomForAnswer(prompt, request.max_tokens, engine_.context_tokens());
   CheckAdmissible(prompt, request.max_tokens, limits_);
@@ -61,13 +60,43 @@ int64_t ContinuousBatch::Submit(BatchRequest request) {
     throw Error(ErrorCode::kBadRequest,
                 fmt::format("token id {} is outside the vocabulary of {}", id, vocab));
   }
+  return std::make_shared<Entry>(std::move(request), vocab);
+}
+
+int64_t ContinuousBatch::Submit(BatchRequest request) {
+  std::vector<BatchRequest> requests;
+  requests.push_back(std::move(request));
+  return SubmitAll(std::move(requests))[0];
+}
+
+std::vector<int64_t> ContinuousBatch::SubmitAll(std::vector<BatchRequest> requests) {
+  std::vector<EntryPtr> entries;
+  for (BatchRequest& request : requests) entries.push_back(MakeEntry(std::move(request)));
+  std::vector<int64_t> ids;
   const std::lock_guard lock(mutex_);
-  const int64_t id = next_id_++;
-  const auto entry = std::make_shared<Entry>(id, std::move(request), vocab);
-  new_.push_back(entry);
-  all_.emplace(id, entry);
+  for (const EntryPtr& entry : entries) {
+    entry->id = next_id_++;
+    ids.push_back(entry->id);
+    new_.push_back(entry);
+    all_.emplace(entry->id, entry);
+  }
   has_new_.notify_one();
-  return id;
+  return ids;
+}
+
+void ContinuousBatch::EndAll(const Error& error) {
+  TakeNew();
+  while (!live_.empty()) End(*live_.begin()->second, {.error = error});
+}
+
+ContinuousBatch::Phases ContinuousBatch::phases() const {
+  Phases phases;
+  for (const auto& [id, entry] : live_) {
+    if (entry->phase == SequencePhase::kRunning) ++phases.running;
+    if (entry->phase == SequencePhase::kPaused) ++phases.paused;
+  }
+  phases.waiting = num_requests() - phases.running - phases.paused;
+  return phases;
 }
 
 void ContinuousBatch::Cancel(int64_t id) {

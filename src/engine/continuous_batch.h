@@ -66,6 +66,8 @@ class ContinuousBatch {
   // Checks the request and puts it in line; returns its number. Errors: kBadRequest as Generate's;
   // kBudget if all pages together could not hold it.
   int64_t Submit(BatchRequest request);
+  // The same for several: all are put in line, or none.
+  std::vector<int64_t> SubmitAll(std::vector<BatchRequest> requests);
   // Ends a request between two layers; one that has ended already is left alone.
   void Cancel(int64_t id);
 
@@ -75,6 +77,13 @@ class ContinuousBatch {
   // Waits until there is a request, or until the time is up.
   void WaitForRequest(std::chrono::milliseconds at_most);
 
+  // Ends every request with the error.
+  void EndAll(const Error& error);
+
+  struct Phases {
+    int64_t waiting = 0, running = 0, paused = 0;
+  };
+  Phases phases() const;
   const Counts& counts() const { return counts_; }
   int64_t num_requests() const;  // that have not ended
 
@@ -82,6 +91,8 @@ class ContinuousBatch {
   struct Entry;
   using EntryPtr = std::shared_ptr<Entry>;
 
+  // Checks the request; its number is given later.
+  EntryPtr MakeEntry(BatchRequest request) const;
   void TakeNew();
   void EndCancelled();
   StepPlan Plan() const;

@@ -53,6 +53,7 @@ class LocalEngine : public Engine {
     ReadSamplingDefaults(files.generation_config);
     OpenedDevice device = OpenDevice(choice, options, *source, s_.sizes);
     s_.backend = std::move(device.backend);
+    s_.sizes.kv_tokens = device.kv_tokens;
     memory_ = device.plan;
     identity_ = source->Identity();
     summary_ = DescribeFormats(source->table());

@@ -61,6 +61,7 @@ EngineSizes ResolveSizes(const EngineOptions& options, const ModelConfig& config
   sizes.attention = ParseAttention(options, config);
   sizes.kv_bytes = options.kv_bytes;
   sizes.kv_tokens = options.kv_tokens;
+  sizes.may_take_less_kv = options.may_take_less_kv;
   sizes.num_threads = options.num_threads > 0 ? options.num_threads : NumUsableCores();
   sizes.kv_format = ParseKvFormat(options.kv_format);
   return sizes;
@@ -179,6 +180,18 @@ MemoryPlan TakenOf(MemoryPlan plan, const ModelSource& source, const EngineSizes
 }
 
 }  // namespace
+
+MemoryPlan PlanWithin(const ModelSource& source, DeviceKind kind,
+                      const PreparedBytesFn& prepared_bytes, uint64_t available,
+                      EngineSizes* sizes) {
+  while (true) {
+    MemoryPlan plan = PlanMemory(source, *sizes, kind, prepared_bytes);
+    const uint64_t taken = kind == DeviceKind::kCpu ? plan.total() : plan.on_device();
+    const bool is_larger = sizes->kv_bytes == 0 && sizes->kv_tokens > sizes->context_tokens;
+    if (!sizes->may_take_less_kv || !is_larger || taken <= available / 5 * 4) return plan;
+    sizes->kv_tokens = std::max(sizes->kv_tokens / 2, sizes->context_tokens);
+  }
+}
 
 MemoryPlan PredictMemory(const EngineOptions& options, std::optional<int64_t> num_tokens) {
   const DeviceChoice choice = ParseDevice(options);

@@ -26,6 +26,7 @@ struct EngineSizes {
   AttentionMode attention = AttentionMode::kAuto;
   uint64_t kv_bytes = 0;  // the option; 0: as many pages as are needed
   int64_t kv_tokens = 0;  // of all sequences that are there at once, or 0
+  bool may_take_less_kv = false;
   KvFormat kv_format = KvFormat::kQ15;
 };
 // Errors: kUsage naming the option, its value and its range.
@@ -48,6 +49,12 @@ PreparedBytesFn CpuPreparedBytes(const EngineSizes& sizes);
 enum class DeviceKind { kCpu, kGpu };
 MemoryPlan PlanMemory(const ModelSource& source, const EngineSizes& sizes, DeviceKind kind,
                       const PreparedBytesFn& prepared_bytes);
+
+// The plan for what may be taken of `available` bytes: where sizes.kv_tokens is a wish it is halved
+// until the plan leaves a fifth of them, or a context is left.
+MemoryPlan PlanWithin(const ModelSource& source, DeviceKind kind,
+                      const PreparedBytesFn& prepared_bytes, uint64_t available,
+                      EngineSizes* sizes);
 
 // Opens the model's headers only. Of a GPU where options.device insists on one, else of the CPU.
 // With num_tokens, what an engine of these options has taken once its sequences have held so many

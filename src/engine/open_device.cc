@@ -41,7 +41,6 @@ class GpuSearch {
                       "makes it, --device cpu does without",
                       options_.device, found_.why_not));
     }
-    plan_ = PlanMemory(source_, sizes_, DeviceKind::kGpu, found_.library->prepared_bytes);
     std::string why_not;
     devices_ = found_.library->list(&why_not);
     if (devices_.empty()) {
@@ -84,28 +83,38 @@ class GpuSearch {
                                 device.info.name, device.why_not));
     }
     // Before a context is made there, which takes a while.
-    CheckFits(plan_, sizes_, device.total_bytes, device.info.id);
+    CheckedPlan(device.total_bytes, device.info.id);
     OpenedDevice opened;
     opened.backend = found_.library->open({index, options_.memory_limit, options_.eager});
-    opened.plan = plan_;
-    CheckFits(plan_, sizes_, opened.backend->memory().AvailableBytes(), device.info.id);
+    opened.plan =
+        CheckedPlan(opened.backend->memory().AvailableBytes(), device.info.id, &opened.kv_tokens);
     return opened;
+  }
+
+  MemoryPlan CheckedPlan(uint64_t available, const std::string& id, int64_t* kv_tokens = nullptr) {
+    EngineSizes sizes = sizes_;
+    const MemoryPlan plan =
+        PlanWithin(source_, DeviceKind::kGpu, found_.library->prepared_bytes, available, &sizes);
+    CheckFits(plan, sizes, available, id);
+    if (kv_tokens != nullptr) *kv_tokens = sizes.kv_tokens;
+    return plan;
   }
 
   const DeviceChoice& choice_;
   const EngineOptions& options_;
   const EngineSizes& sizes_;
   const ModelSource& source_;
-  MemoryPlan plan_;
   const CudaLibraryFound found_;
   std::vector<CudaLibrary::Device> devices_;
 };
 
 OpenedDevice OpenCpu(const DeviceChoice& choice, const EngineOptions& options,
-                     const ModelSource& source, const EngineSizes& sizes) {
+                     const ModelSource& source, EngineSizes sizes) {
   OpenedDevice opened;
-  opened.plan = PlanMemory(source, sizes, DeviceKind::kCpu, CpuPreparedBytes(sizes));
-  CheckFits(opened.plan, sizes, AvailableMemoryBytes());
+  const uint64_t available = AvailableMemoryBytes();
+  opened.plan = PlanWithin(source, DeviceKind::kCpu, CpuPreparedBytes(sizes), available, &sizes);
+  opened.kv_tokens = sizes.kv_tokens;
+  CheckFits(opened.plan, sizes, available);
   opened.backend =
       std::make_unique<CpuBackend>(*choice.kernels, sizes.num_threads, options.memory_limit);
   return opened;

@@ -23,6 +23,7 @@ DeviceChoice ParseDevice(const EngineOptions& options);
 struct OpenedDevice {
   std::unique_ptr<Backend> backend;
   MemoryPlan plan;
+  int64_t kv_tokens = 0;  // of the sizes, perhaps fewer
 };
 // A device that can compute and whose free memory holds the plan. Where the CPU serves because a
 // GPU that may be there does not, the log says why: as a warning where a CUDA library is there that

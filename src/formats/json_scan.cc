@@ -118,7 +118,9 @@ class MemberEvents {
   bool found_ = false;
 };
 
-void CheckText(std::string_view text, std::string_view what, size_t max_bytes) {
+}  // namespace
+
+void CheckJsonText(std::string_view text, std::string_view what, size_t max_bytes) {
   if (text.size() > max_bytes) {
     throw Error(ErrorCode::kBadFile, fmt::format("{} is {} bytes long; at most {} are read.", what,
                                                  text.size(), max_bytes));
@@ -128,8 +130,6 @@ void CheckText(std::string_view text, std::string_view what, size_t max_bytes) {
     throw Error(ErrorCode::kBadFile, fmt::format("{} has a NUL byte at offset {}.", what, nul));
   }
 }
-
-}  // namespace
 
 std::string Quoted(std::string_view text) {
   const auto append = [](std::string& out, std::string_view part) {
@@ -156,14 +156,14 @@ std::string Quoted(std::string_view text) {
 bool ScanJsonObject(std::string_view text, std::string_view what, size_t max_bytes,
                     std::string_view member,
                     const std::function<void(const std::string&, JsonScalar)>& on_member) {
-  CheckText(text, what, max_bytes);
+  CheckJsonText(text, what, max_bytes);
   MemberEvents events(what, member, on_member);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   return events.found();
 }
 
 nlohmann::json ParseJson(std::string_view text, std::string_view what, size_t max_bytes) {
-  CheckText(text, what, max_bytes);
+  CheckJsonText(text, what, max_bytes);
   ParseWatch watch(what);
   try {
     return nlohmann::json::parse(text.begin(), text.end(), std::ref(watch));

@@ -16,11 +16,18 @@ namespace hillstar {
 // that walks the document by recursion.
 inline constexpr int kMaxJsonDepth = 64;
 
+// What holds for every text here. Errors: kBadFile for one that is longer than `max_bytes` or has a
+// NUL byte, which nlohmann takes for the end.
+void CheckJsonText(std::string_view text, std::string_view what, size_t max_bytes);
+
 // Parses `text`, which messages call `what` (e.g. "config.json").
 // Errors: kBadFile, with the byte offset of a syntax error, for malformed JSON, a NUL byte, a
 // number outside double's range, nesting deeper than kMaxJsonDepth, a key that stands twice in one
 // object, and texts longer than `max_bytes`.
 nlohmann::json ParseJson(std::string_view text, std::string_view what, size_t max_bytes);
+// The same; objects keep the order of their members.
+nlohmann::ordered_json ParseOrderedJson(std::string_view text, std::string_view what,
+                                        size_t max_bytes);
 
 // A value of ScanJsonObject.
 using JsonScalar = std::variant<std::string, uint64_t>;

@@ -1,5 +1,6 @@
 #include "formats/json_scan.h"
 
+#include <chrono>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,8 @@ TEST(ParseJson, RefusesUnderItsLimits) {
   const auto expect_bad = [](const std::string& text,
                              std::initializer_list<std::string_view> parts) {
     ExpectError(ErrorCode::kBadFile, parts, [&] { ParseJson(text, "x.json", kMaxBytes); });
+    ExpectError(ErrorCode::kBadFile, {parts.begin()[0]},
+                [&] { ParseOrderedJson(text, "x.json", kMaxBytes); });
   };
   expect_bad(Nested(kMaxJsonDepth + 1), {"x.json", "deeper"});
   expect_bad(Nested(10000), {"x.json", "deeper"});
@@ -32,6 +35,25 @@ TEST(ParseJson, RefusesUnderItsLimits) {
   expect_bad("{\"\xff\":1}", {"x.json"});
   expect_bad("{}x", {"x.json", "byte 3"});
   expect_bad(std::string(kMaxBytes + 1, ' '), {"x.json", "1048577"});
+}
+
+TEST(ParseOrderedJson, KeepsTheOrderOfMembers) {
+  const char* text = R"({"z":[1,-2,2.5,true,null,"x"],"a":{"c":{},"b":[]},"m":""})";
+  EXPECT_EQ(ParseOrderedJson(text, "x.json", kMaxBytes).dump(), text);
+  EXPECT_EQ(ParseOrderedJson("7", "x.json", kMaxBytes), 7);
+  EXPECT_EQ(ParseOrderedJson(Nested(kMaxJsonDepth), "x.json", kMaxBytes).dump(),
+            Nested(kMaxJsonDepth));
+}
+
+// nlohmann's own parser of ordered objects takes minutes for this.
+TEST(ParseOrderedJson, ManyMembersTakeLittleTime) {
+  std::string text = "{";
+  constexpr int kMembers = 500'000;
+  for (int i = 0; i < kMembers; ++i) text += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  text += "}";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(ParseOrderedJson(text, "x.json", text.size()).size(), size_t(kMembers));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(ScanJsonObject, CallsForEachMember) {
