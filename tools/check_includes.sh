@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 find include src -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' | sort |
   xargs awk '
     BEGIN {
-      n = split("hillstar core numerics device formats tokenizer kv ops model experts engine " \
+      n = split("hillstar core numerics device formats tokenizer grammar kv ops model experts engine " \
                 "server cli", order, " ")
       for (i = 1; i <= n; ++i) rank[order[i]] = i
     }

@@ -8,6 +8,7 @@ namespace hillstar {
 
 int ChatCommand(const Options& options);
 int RunCommand(const Options& options);
+int ServeCommand(const Options& options);
 int ScoreCommand(const Options& options);
 int EvalCommand(const Options& options);
 int BenchCommand(const Options& options);

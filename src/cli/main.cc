@@ -30,6 +30,7 @@ int Dispatch(const CommandLine& line) {
     case Command::kSynth: return SynthCommand(options);
     case Command::kInspect: return InspectCommand(options);
     case Command::kOptions: return OptionsCommand(options);
+    case Command::kServe: return ServeCommand(options);
   }
   return 2;
 }

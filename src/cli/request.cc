@@ -83,22 +83,6 @@ ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in) {
   return chat;
 }
 
-bool EndsThinking(const std::string& rendered_prompt) {
-  const size_t last = rendered_prompt.find_last_not_of(" \t\r\n");
-  return last != std::string::npos &&
-         std::string_view(rendered_prompt).substr(0, last + 1).ends_with("<think>");
-}
-
-std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string& text) {
-  std::vector<int32_t> ids = tokenizer.Encode(text, AddedTokens::kParse);
-  const auto mask = tokenizer.AddedTokenId("[gMASK]");
-  const auto start = tokenizer.AddedTokenId("<sop>");
-  if (!mask || !start) return ids;
-  const bool has_prefix = ids.size() >= 2 && ids[0] == *mask && ids[1] == *start;
-  if (!has_prefix) ids.insert(ids.begin(), {*mask, *start});
-  return ids;
-}
-
 std::string StatsText(const GenerateResult& result) {
   return fmt::format("prompt {} ({} reused), {:.0f} tok/s; answer {}, {:.1f} tok/s; {}",
                      CountText(result.prompt_tokens, "token"), result.reused_tokens,

@@ -24,11 +24,6 @@ std::string DeviceText(const Engine& engine);
 GenerateRequest RequestFrom(const Options& options, const Engine& engine);
 // What the template is told. `is_built_in` decides what "auto" means.
 ChatOptions ChatOptionsFrom(const Options& options, bool is_built_in);
-// True if the rendered prompt ends inside an open <think>.
-bool EndsThinking(const std::string& rendered_prompt);
-// The ids of a text as it stands, with the model's [gMASK]<sop> in front where it knows them and
-// they are not there.
-std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string& text);
 
 // A line for --stats.
 std::string StatsText(const GenerateResult& result);

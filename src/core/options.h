@@ -25,6 +25,7 @@ enum class Command : uint32_t {
   kSynth = 64,
   kInspect = 128,
   kOptions = 256,
+  kServe = 512,
 };
 
 // The values of all options; the initialisers are the defaults that the table prints.
@@ -66,6 +67,21 @@ struct Options {
   double frequency_penalty = 0;
   int64_t seed = 0;
   std::vector<std::string> stop;
+
+  std::string host = "127.0.0.1";
+  int64_t port = 8080;
+  std::vector<std::string> api_key;
+  std::string api_key_file;
+  std::vector<std::string> allowed_host;
+  std::vector<std::string> cors_origin;
+  std::string served_name;
+  int64_t max_sequences = 256;
+  int64_t max_queue = 512;
+  int64_t max_connections = 2048;
+  int64_t max_body = 32;
+  int64_t mixed_prompt_tokens = 64;
+  std::string park_folder;
+  int64_t grace = 30;
 
   std::string oracle;
   std::string hidden;

@@ -11,10 +11,13 @@ constexpr uint32_t Bits(std::initializer_list<Command> commands) {
   return bits;
 }
 
-constexpr uint32_t kEveryCommand = 511;
+constexpr uint32_t kEveryCommand = 1023;
 constexpr uint32_t kTalking = Bits({Command::kChat, Command::kRun});
-constexpr uint32_t kRunning =
-    Bits({Command::kChat, Command::kRun, Command::kScore, Command::kEval, Command::kBench});
+// That answer, and may be asked to draw otherwise than the model's files say.
+constexpr uint32_t kAnswering = Bits({Command::kChat, Command::kRun, Command::kServe});
+constexpr uint32_t kServing = Bits({Command::kServe});
+constexpr uint32_t kRunning = Bits({Command::kChat, Command::kRun, Command::kScore, Command::kEval,
+                                    Command::kBench, Command::kServe});
 constexpr uint32_t kLoading = kRunning | uint32_t(Command::kInspect);
 constexpr uint32_t kMaking = Bits({Command::kConvert, Command::kSynth});
 constexpr uint32_t kReporting =
@@ -85,12 +88,12 @@ constexpr OptionSpec kOptions[] = {
      "for longer contexts in the same memory. `q8` loses less than `fp8`, unless a few "
      "channels are much larger than the rest. Both also halve what the indexer keeps."},
 
-    {"thinking", 0, &Options::thinking, "WHEN", "", 0, 0, "auto on off", kTalking, nullptr,
+    {"thinking", 0, &Options::thinking, "WHEN", "", 0, 0, "auto on off", kAnswering, nullptr,
      "Whether the model is asked to reason before it answers. `auto` is on, as the published "
      "chat template has it, but off for the built-in model, which has learnt to reason about "
      "sums only."},
     {"reasoning-effort", 0, &Options::reasoning_effort, "LEVEL", "", 0, 0, "auto high max",
-     kTalking, nullptr,
+     kAnswering, nullptr,
      "How long the model is asked to reason, where its template knows this. `auto` is the "
      "template's own choice, and `high` for the built-in model, which has seen no other."},
     {"show-thinking", 0, &Options::show_thinking, "", "", 0, 0, "", kTalking, nullptr,
@@ -123,28 +126,28 @@ constexpr OptionSpec kOptions[] = {
      "Prints one JSON object instead of text."},
 
     {"max-tokens", 'n', &Options::max_tokens, "N", "tokens", 1, kMaxCount, "",
-     kTalking | Bits({Command::kEval}), nullptr,
+     kAnswering | Bits({Command::kEval}), nullptr,
      "The longest answer. Where the context has less room, the answer ends there."},
-    {"temperature", 0, &Options::temperature, "X", "", 0, 100, "", kTalking, "the model's",
+    {"temperature", 0, &Options::temperature, "X", "", 0, 100, "", kAnswering, "the model's",
      "Divides the logits before a token is drawn: lower is more predictable. Below 0.0001 the "
      "most likely token is taken; ties go to the lower id."},
-    {"top-p", 0, &Options::top_p, "X", "", 0, 1, "", kTalking, "the model's",
+    {"top-p", 0, &Options::top_p, "X", "", 0, 1, "", kAnswering, "the model's",
      "Draws among the most likely tokens that together reach this probability; at least one "
      "stays."},
-    {"top-k", 0, &Options::top_k, "N", "tokens", 0, kMaxCount, "", kTalking, "0: all",
+    {"top-k", 0, &Options::top_k, "N", "tokens", 0, kMaxCount, "", kAnswering, "0: all",
      "Draws among this many most likely tokens. Applied before --top-p and --min-p."},
-    {"min-p", 0, &Options::min_p, "X", "", 0, 1, "", kTalking, nullptr,
+    {"min-p", 0, &Options::min_p, "X", "", 0, 1, "", kAnswering, nullptr,
      "Leaves out tokens less likely than this share of the most likely one."},
-    {"repetition-penalty", 0, &Options::repetition_penalty, "X", "", 0.01, 100, "", kTalking,
+    {"repetition-penalty", 0, &Options::repetition_penalty, "X", "", 0.01, 100, "", kAnswering,
      nullptr,
      "Divides the positive and multiplies the negative logits of every token that the prompt or "
      "the answer holds already. 1 changes nothing."},
-    {"presence-penalty", 0, &Options::presence_penalty, "X", "", -2, 2, "", kTalking, nullptr,
+    {"presence-penalty", 0, &Options::presence_penalty, "X", "", -2, 2, "", kAnswering, nullptr,
      "Subtracted from the logits of every token that the answer holds already."},
-    {"frequency-penalty", 0, &Options::frequency_penalty, "X", "", -2, 2, "", kTalking, nullptr,
+    {"frequency-penalty", 0, &Options::frequency_penalty, "X", "", -2, 2, "", kAnswering, nullptr,
      "Subtracted from a token's logit once for each time that the answer holds it already."},
     {"seed", 0, &Options::seed, "N", "", 0, kMaxSeed, "",
-     kTalking | Bits({Command::kSynth, Command::kScore}),
+     kAnswering | Bits({Command::kSynth, Command::kScore}),
      "a new one for each answer; 1 for synth and score",
      "Makes a drawn answer repeatable: the random number for a token depends on the seed and the "
      "token's position only. For `synth`, the seed of the weights; for `score --replay`, of the "
@@ -152,6 +155,50 @@ constexpr OptionSpec kOptions[] = {
     {"stop", 0, &Options::stop, "TEXT", "", 0, 0, "", kTalking, "none",
      "Ends the answer before TEXT, which cannot be empty. May be given several times; the "
      "model's own end tokens always end it."},
+
+    {"host", 0, &Options::host, "ADDRESS", "", 0, 0, "", kServing, nullptr,
+     "The address to listen on. The default takes connections of this machine only; 0.0.0.0 takes "
+     "those of every network, and then --api-key should be set."},
+    {"port", 'p', &Options::port, "N", "", 0, 65535, "", kServing, nullptr,
+     "The port to listen on; 0 takes any free one, which the log names."},
+    {"api-key", 0, &Options::api_key, "KEY", "", 0, 0, "", kServing, "none",
+     "A key that requests have to bring, as `Authorization: Bearer KEY` or `x-api-key: KEY`. May "
+     "be "
+     "given several times. Other users of the machine see the command line: --api-key-file does "
+     "not "
+     "show it."},
+    {"api-key-file", 0, &Options::api_key_file, "FILE", "", 0, 0, "", kServing, "none",
+     "A file with one key a line; empty lines and lines that begin with '#' do not count."},
+    {"allowed-host", 0, &Options::allowed_host, "NAME", "", 0, 0, "", kServing,
+     "this machine's own names, and the address listened on",
+     "A name by which clients may call the server (the Host header), besides localhost and the "
+     "address listened on. `*` allows all. Other names are refused, so that no web page reaches "
+     "the "
+     "server through a name of its own. May be given several times."},
+    {"cors-origin", 0, &Options::cors_origin, "ORIGIN", "", 0, 0, "", kServing, "none",
+     "An origin such as https://example.org whose web pages may use the server from a browser; `*` "
+     "allows all. May be given several times."},
+    {"served-name", 0, &Options::served_name, "NAME", "", 0, 0, "", kServing,
+     "the name of the model's folder",
+     "The model's name in answers and in /v1/models. Requests may name any model: there is one."},
+    {"max-sequences", 0, &Options::max_sequences, "N", "sequences", 1, 512, "", kServing, nullptr,
+     "Answers that are computed at once; more wait."},
+    {"max-queue", 0, &Options::max_queue, "N", "answers", 0, 1e6, "", kServing, nullptr,
+     "Answers that may wait; a request beyond that is told to come back (429)."},
+    {"max-connections", 0, &Options::max_connections, "N", "connections", 1, 1e5, "", kServing,
+     nullptr, "Open connections; more are closed at once (503)."},
+    {"max-body", 0, &Options::max_body, "MB", "MB", 1, 1024, "", kServing, nullptr,
+     "The largest request, in units of 1,000,000 bytes."},
+    {"mixed-prompt-tokens", 0, &Options::mixed_prompt_tokens, "N", "tokens", 1, 8192, "", kServing,
+     nullptr,
+     "Tokens of prompts in a step with running answers. More brings the first token sooner and "
+     "makes running answers slower while prompts arrive; the answers do not depend on it."},
+    {"park-folder", 0, &Options::park_folder, "FOLDER", "", 0, 0, "", kServing, "none",
+     "Where the pages of answers go that are paused for lack of memory; a fast local disk. Without "
+     "one their rows are computed again."},
+    {"grace", 0, &Options::grace, "SECONDS", "s", 0, 3600, "", kServing, nullptr,
+     "How long running answers may go on after Ctrl-C or SIGTERM; what is left then ends with an "
+     "error. A second signal ends them at once."},
 
     {"oracle", 0, &Options::oracle, "FILE", "", 0, 0, "", Bits({Command::kScore}), "none",
      "Reference outputs: JSON with `cases`, each with prompt_ids, greedy_ids, argmax, margin and "
@@ -251,6 +298,12 @@ constexpr CommandSpec kCommands[] = {
      "is read from standard input. Ctrl-C stops the answer; what came stays printed, and the "
      "exit code is 130.",
      "hillstar run \"What is a river?\""},
+    {Command::kServe, "serve", "", 0, 0, "answer over HTTP as OpenAI's and Anthropic's APIs do",
+     "Serves /v1/chat/completions, /v1/completions, /v1/messages and a web page; docs/api.md "
+     "describes them. Many requests are answered at once, each with the tokens that it would get "
+     "alone. Ctrl-C or SIGTERM ends it: no request is taken any more, running answers may end "
+     "(--grace). The log goes to standard error, one line a request.",
+     "hillstar serve --port 8000"},
     {Command::kScore, "score", "", 0, 0, "compare a model with reference outputs",
      "Runs every case of the reference through the model, teacher-forced, and compares the most "
      "likely token at every position. Ends with one line such as `1590 of 1590 positions equal, 0 "

@@ -193,8 +193,10 @@ class FakeChatFormat : public ChatFormat {
 
 class FakeEngine : public Engine {
  public:
-  FakeEngine(FakeModel model, int64_t context_tokens = 4096)
-      : model_(std::move(model)), context_tokens_(context_tokens) {
+  // `more` are tokens besides those of a conversation.
+  FakeEngine(FakeModel model, int64_t context_tokens = 4096,
+             std::vector<FakeTokenizer::Added> more = {})
+      : model_(std::move(model)), context_tokens_(context_tokens), tokenizer_(WithTags(more)) {
     config_.vocab_size = tokenizer_.vocab_size();
     config_.num_layers = 2;
     config_.hidden_size = 4;
@@ -244,7 +246,8 @@ class FakeEngine : public Engine {
   DevicePeaks MeasureDevicePeaks() override { return {0, 1e12}; }
   int64_t max_step_tokens() const override { return 512; }
   int64_t max_sequences() const override { return 512; }
-  KvUse kv_use() const override { return {}; }
+  KvUse kv_use() const override { return {kNumPages, kNumPages, 0}; }
+  static constexpr int64_t kNumPages = int64_t{1} << 20;
   const std::string& identity() const override { return identity_; }
   const KvShape& kv_shape() const override { return kv_shape_; }
   int64_t page_bytes() const override { return FakeSequence::kPageBytes; }
@@ -270,14 +273,16 @@ class FakeEngine : public Engine {
  private:
   FakeModel model_;
   int64_t context_tokens_;
-  FakeTokenizer tokenizer_{{{"<|endoftext|>", true},
-                            {"<|user|>", true},
-                            {"<|observation|>", true},
-                            {"<|assistant|>", true},
-                            {"<|system|>", true},
-                            {"<think>", true},
-                            {"</think>", true},
-                            {"<tool_call>", false}}};
+  static std::vector<FakeTokenizer::Added> WithTags(std::vector<FakeTokenizer::Added> more) {
+    std::vector<FakeTokenizer::Added> added = {{"<|endoftext|>", true},   {"<|user|>", true},
+                                               {"<|observation|>", true}, {"<|assistant|>", true},
+                                               {"<|system|>", true},      {"<think>", true},
+                                               {"</think>", true},        {"<tool_call>", false}};
+    added.insert(added.end(), more.begin(), more.end());
+    return added;
+  }
+
+  FakeTokenizer tokenizer_;
   FakeChatFormat chat_format_;
   ModelConfig config_;
   ResidualTap tap_;

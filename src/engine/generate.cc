@@ -113,6 +113,16 @@ std::vector<int32_t> ChatEndIds(std::span<const int32_t> eos_ids, const Tokenize
   return ids;
 }
 
+std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<int32_t> ids = tokenizer.Encode(text, AddedTokens::kParse);
+  const auto mask = tokenizer.AddedTokenId("[gMASK]");
+  const auto start = tokenizer.AddedTokenId("<sop>");
+  if (!mask || !start) return ids;
+  const bool has_prefix = ids.size() >= 2 && ids[0] == *mask && ids[1] == *start;
+  if (!has_prefix) ids.insert(ids.begin(), {*mask, *start});
+  return ids;
+}
+
 int64_t RoomForAnswer(int64_t prompt_tokens, int64_t max_tokens, int64_t context_tokens) {
   if (prompt_tokens == 0) throw Error(ErrorCode::kBadRequest, "the prompt is empty");
   if (max_tokens < 1) {

@@ -65,4 +65,8 @@ GenerateResult Generate(Sequence& sequence, const Tokenizer& tokenizer,
 // knows, so that no model goes on to speak for the other side.
 std::vector<int32_t> ChatEndIds(std::span<const int32_t> eos_ids, const Tokenizer& tokenizer);
 
+// A text's ids as --raw takes it: what looks like an added token becomes it, and the [gMASK]<sop>
+// with which every text of the model begins is put in front where it is missing.
+std::vector<int32_t> RawPromptIds(const Tokenizer& tokenizer, const std::string& text);
+
 }  // namespace hillstar

@@ -58,6 +58,9 @@ class ChatFormat {
 // reach the model as plain text.
 std::vector<std::string> MissingControlTokens(const ChatFormat& format, const Tokenizer& tokenizer);
 
+// Whether a rendered prompt ends in an open <think>, so that the answer begins with reasoning.
+bool EndsThinking(std::string_view rendered_prompt);
+
 // Splits an answer's text into reasoning and content as it streams. Starts inside the reasoning
 // if the prompt ended in an open <think>. A </think> outside of it, which models write that close
 // their reasoning twice, ends a line of the content.

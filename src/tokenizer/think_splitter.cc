@@ -58,4 +58,9 @@ ThinkSplitter::Piece ThinkSplitter::Finish() {
   return piece;
 }
 
+bool EndsThinking(std::string_view rendered_prompt) {
+  const size_t last = rendered_prompt.find_last_not_of(" \t\r\n");
+  return last != std::string_view::npos && rendered_prompt.substr(0, last + 1).ends_with("<think>");
+}
+
 }  // namespace hillstar

@@ -1,0 +1,97 @@
+#include "server/answer_service.h"
+
+#include <fmt/format.h>
+
+namespace hillstar {
+
+AnswerService::AnswerService(Engine& engine, Options options)
+    : engine_(engine),
+      options_(std::move(options)),
+      trie_(TokenTrie::Of(engine.tokenizer())),
+      batch_(std::make_unique<ContinuousBatch>(engine, options_.batch)) {
+  TakeSnapshot();
+}
+
+// What was submitted after Run has ended, or where it never ran, ends here.
+AnswerService::~AnswerService() {
+  Stop(std::chrono::milliseconds(0));
+  batch_->EndAll({ErrorCode::kCancelled, "the server is shutting down"});
+}
+
+std::shared_ptr<AnswerJob> AnswerService::Submit(AnswerRequest request,
+                                                 std::unique_ptr<AnswerWriter> writer,
+                                                 std::function<void(const JobReport&)> on_report) {
+  const int64_t num_answers = request.num_answers();
+  const auto self = std::make_shared<std::weak_ptr<AnswerJob>>();
+  const auto report = [this, self, on_report](const JobReport& job_report) {
+    if (const auto job = self->lock()) Cancel(job);  // what is left of it
+    if (on_report) on_report(job_report);
+  };
+  const auto job = std::make_shared<AnswerJob>(
+      std::move(request), std::move(writer), AnswerJob::Context{engine_, trie_, delivery_, report});
+  *self = job;
+  std::vector<BatchRequest> batch = job->MakeBatchRequests();
+
+  const std::lock_guard lock(mutex_);
+  if (is_stopping_) throw Error(ErrorCode::kCancelled, "the server is shutting down");
+  const int64_t limit = engine_.max_sequences() + options_.max_waiting;
+  if (num_open_ + num_answers > limit) {
+    throw Error(
+        ErrorCode::kBusy,
+        fmt::format("{} answers run or wait already, and {} more would pass the limit of {} "
+                    "(--max-sequences and --max-queue); try again later",
+                    num_open_.load(), num_answers, limit));
+  }
+  job->set_batch_ids(batch_->SubmitAll(std::move(batch)));
+  num_open_ += num_answers;
+  job->set_places(num_answers);
+  job->Begin();
+  return job;
+}
+
+void AnswerService::Cancel(const std::shared_ptr<AnswerJob>& job) {
+  const int64_t places = job->TakePlaces();
+  if (places == 0) return;
+  num_open_ -= places;
+  for (const int64_t id : job->batch_ids()) batch_->Cancel(id);
+}
+
+void AnswerService::Run() {
+  while (true) {
+    const bool has_computed = batch_->Step();
+    TakeSnapshot();
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_stopping_ && (!has_computed || AnswerJob::Clock::now() >= deadline_)) break;
+    }
+    constexpr std::chrono::milliseconds kPatience{50};  // until Stop is seen
+    if (!has_computed) batch_->WaitForRequest(kPatience);
+  }
+  batch_->EndAll({ErrorCode::kCancelled, "the server is shutting down"});
+  TakeSnapshot();
+}
+
+void AnswerService::Stop(std::chrono::milliseconds grace) {
+  const std::lock_guard lock(mutex_);
+  const auto deadline = AnswerJob::Clock::now() + grace;
+  deadline_ = is_stopping_ ? std::min(deadline_, deadline) : deadline;
+  is_stopping_ = true;
+}
+
+ServiceSnapshot AnswerService::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  ServiceSnapshot now = snapshot_;
+  now.seconds = std::chrono::duration<double>(AnswerJob::Clock::now() - began_).count();
+  return now;
+}
+
+void AnswerService::TakeSnapshot() {
+  const ContinuousBatch::Phases phases = batch_->phases();
+  const KvUse kv = engine_.kv_use();
+  const std::lock_guard lock(mutex_);
+  snapshot_.phases = phases;
+  snapshot_.kv = kv;
+  snapshot_.counts = batch_->counts();
+}
+
+}  // namespace hillstar

@@ -1,0 +1,283 @@
+#include "server/api_server.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "core/log.h"
+#include "core/version.h"
+#include "formats/json_scan.h"
+#include "model/config.h"
+#include "ops/backend.h"
+#include "server/chat_completion_request.h"
+#include "server/chat_completion_writer.h"
+#include "server/completion_request.h"
+#include "server/completion_writer.h"
+#include "server/message_request.h"
+#include "server/message_writer.h"
+#include "server/web_files.h"
+
+namespace hillstar {
+namespace {
+
+int64_t UnixSeconds() {
+  using namespace std::chrono;
+  return duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+}
+
+// Scripts, styles and connections of this server only.
+constexpr const char* kPagePolicy =
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src "
+    "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const WebFile* FindWebFile(std::string_view path) {
+  if (path == "/") path = "/index.html";
+  for (const WebFile& file : WebFiles()) {
+    if (file.path == path) return &file;
+  }
+  return nullptr;
+}
+
+void SendWebFile(const HttpRequest& request, HttpReply& reply, const WebFile& file) {
+  HttpHeaders headers{{"Content-Type", std::string(file.content_type)},
+                      {"ETag", std::string(file.etag)},
+                      {"Cache-Control", "no-cache"},
+                      {"Content-Security-Policy", kPagePolicy},
+                      {"Referrer-Policy", "no-referrer"}};
+  if (request.Header("if-none-match") == file.etag) return reply.Send(304, headers, "");
+  reply.Send(200, headers, std::string(file.content));
+}
+
+bool IsJson(std::string_view content_type) {
+  const std::string_view kind = content_type.substr(0, content_type.find(';'));
+  const size_t end = kind.find_last_not_of(" \t");
+  std::string lower(kind.substr(0, end == std::string_view::npos ? 0 : end + 1));
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
+  return lower == "application/json";
+}
+
+const char* OutcomeName(JobReport::Outcome outcome) {
+  switch (outcome) {
+    case JobReport::Outcome::kDone: return "done";
+    case JobReport::Outcome::kCancelled: return "cancelled";
+    case JobReport::Outcome::kFailed: return "failed";
+  }
+  return "";
+}
+
+}  // namespace
+
+struct ApiServer::Route {
+  const char* method;
+  const char* path;
+  void (ApiServer::*handle)(const RequestPtr&, const ReplyPtr&);
+};
+
+std::span<const ApiServer::Route> ApiServer::Routes() {
+  static constexpr Route kRoutes[] = {
+      {"GET", "/health", &ApiServer::Health},
+      {"GET", "/metrics", &ApiServer::Metrics},
+      {"GET", "/api/live", &ApiServer::Live},
+      {"GET", "/v1/models", &ApiServer::Models},
+      {"POST", "/v1/chat/completions", &ApiServer::ChatCompletions},
+      {"POST", "/v1/completions", &ApiServer::Completions},
+      {"POST", "/v1/messages", &ApiServer::Messages},
+      {"POST", "/v1/messages/count_tokens", &ApiServer::CountTokens},
+  };
+  return kRoutes;
+}
+
+ApiServer::ApiServer(Engine& engine, AnswerService& service, Options options)
+    : engine_(engine),
+      service_(service),
+      options_(std::move(options)),
+      created_(UnixSeconds()),
+      fingerprint_("fp_" + engine.identity().substr(0, 12)) {}
+
+ApiServer::~ApiServer() = default;
+
+void ApiServer::Handle(HttpRequest given, std::shared_ptr<HttpReply> reply) {
+  const auto request = std::make_shared<const HttpRequest>(std::move(given));
+  const std::string method = request->method == "HEAD" ? "GET" : request->method;
+  const Route* found = nullptr;
+  std::string allowed;
+  for (const Route& route : Routes()) {
+    if (request->path != route.path) continue;
+    allowed = route.method;
+    if (method == route.method) found = &route;
+  }
+  if (const WebFile* file = method == "GET" && !found ? FindWebFile(request->path) : nullptr) {
+    metrics_.CountReply("web", 200);
+    return SendWebFile(*request, *reply, *file);
+  }
+  if (found == nullptr) {
+    const ApiError error =
+        allowed.empty()
+            ? ApiError(404, fmt::format("there is no {} here; docs/api.md lists what there is",
+                                        Quoted(request->path)))
+            : ApiError(405, fmt::format("{} takes {}", request->path, allowed));
+    return SendError(*request, *reply, error);
+  }
+  // A page of another site may send any request that is no JSON without asking first.
+  if (method == "POST" && !IsJson(request->Header("content-type"))) {
+    return SendError(*request, *reply,
+                     {415, "the request has to say Content-Type: application/json"});
+  }
+  preparing_.Post([this, request, reply, found] {
+    if (reply->is_gone()) return;
+    try {
+      (this->*found->handle)(request, reply);
+    } catch (const ApiError& error) {
+      SendError(*request, *reply, error);
+    } catch (const Error& error) {
+      SendError(*request, *reply, ApiErrorOf(error));
+    } catch (const std::exception& error) {
+      LogError(fmt::format("request {}: {}", request->id, error.what()));
+      SendError(*request, *reply, {500, "the server failed at this request; its log says how"});
+    }
+  });
+}
+
+void ApiServer::SendError(const HttpRequest& request, HttpReply& reply, const ApiError& error) {
+  HttpHeaders headers{{"Content-Type", "application/json"}};
+  if (error.status() == 429 || error.status() == 503) headers.push_back({"Retry-After", "1"});
+  metrics_.CountReply(request.path, error.status());
+  LogInfo(fmt::format("request={} peer={} route=\"{} {}\" status={} error={}", request.id,
+                      request.peer, request.method, Quoted(request.path), error.status(),
+                      Quoted(error.what())));
+  reply.Send(error.status(), headers, ErrorBody(StyleOfPath(request.path), error, request.id));
+}
+
+OrderedJson ApiServer::Body(const HttpRequest& request) const {
+  if (request.body.empty()) throw BadRequest("the request has no body");
+  return ParseOrderedJson(request.body, "the request's body", options_.max_body_bytes);
+}
+
+ReplyContext ApiServer::Context(const HttpRequest& request, const ReplyPtr& reply) const {
+  ReplyContext context;
+  context.reply = reply;
+  context.tokenizer = &engine_.tokenizer();
+  context.model = options_.model;
+  context.fingerprint = fingerprint_;
+  context.request_id = request.id;
+  context.created = UnixSeconds();
+  return context;
+}
+
+void ApiServer::Submit(const RequestPtr& request, const ReplyPtr& reply, AnswerRequest answer,
+                       std::unique_ptr<AnswerWriter> writer) {
+  const auto job =
+      service_.Submit(std::move(answer), std::move(writer),
+                      [this, request](const JobReport& report) { Report(*request, report); });
+  metrics_.CountReply(request->path, 200);
+  reply->OnGone([this, job] { service_.Cancel(job); });
+}
+
+void ApiServer::Report(const HttpRequest& request, const JobReport& report) {
+  metrics_.AddReport(report);
+  const auto milliseconds = [](const std::optional<double>& seconds) {
+    return seconds ? fmt::format("{:.1f}", 1e3 * *seconds) : std::string("-");
+  };
+  LogInfo(fmt::format(
+      "request={} peer={} route=\"{} {}\" outcome={} prompt_tokens={} cached_tokens={} "
+      "answer_tokens={} queue_ms={} first_token_ms={} total_ms={:.1f}{}",
+      request.id, request.peer, request.method, request.path, OutcomeName(report.outcome),
+      report.usage.prompt, report.usage.cached, report.usage.completion,
+      milliseconds(report.queue_seconds), milliseconds(report.first_token_seconds),
+      1e3 * report.seconds, report.error.empty() ? "" : " error=" + Quoted(report.error)));
+}
+
+void ApiServer::ChatCompletions(const RequestPtr& request, const ReplyPtr& reply) {
+  ChatCompletionRequest read = ReadChatCompletion(Body(*request), engine_, options_.defaults);
+  ReplyContext context = Context(*request, reply);
+  context.streams = read.streams;
+  context.includes_usage = read.includes_usage;
+  auto writer =
+      std::make_unique<ChatCompletionWriter>(std::move(context), read.answer.num_answers());
+  Submit(request, reply, std::move(read.answer), std::move(writer));
+}
+
+void ApiServer::Completions(const RequestPtr& request, const ReplyPtr& reply) {
+  CompletionRequest read = ReadCompletion(Body(*request), engine_, options_.defaults);
+  ReplyContext context = Context(*request, reply);
+  context.streams = read.streams;
+  context.includes_usage = read.includes_usage;
+  context.answers_each = read.answer.answers_each;
+  context.echoes = std::move(read.echoes);
+  auto writer = std::make_unique<CompletionWriter>(std::move(context), read.answer.num_answers());
+  Submit(request, reply, std::move(read.answer), std::move(writer));
+}
+
+void ApiServer::Messages(const RequestPtr& request, const ReplyPtr& reply) {
+  MessageRequest read = ReadMessage(Body(*request), engine_, options_.defaults);
+  ReplyContext context = Context(*request, reply);
+  context.streams = read.streams;
+  const auto prompt_tokens = int64_t(read.answer.prompts[0].ids.size());
+  auto writer = std::make_unique<MessageWriter>(std::move(context), prompt_tokens);
+  Submit(request, reply, std::move(read.answer), std::move(writer));
+}
+
+void ApiServer::CountTokens(const RequestPtr& request, const ReplyPtr& reply) {
+  const int64_t count = CountMessageTokens(Body(*request), engine_, options_.defaults);
+  metrics_.CountReply(request->path, 200);
+  SendJson(*reply, 200, {{"input_tokens", count}});
+}
+
+OrderedJson ApiServer::ModelObject() const {
+  return {{"id", options_.model},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "hillstar"},
+          {"max_model_len", engine_.context_tokens()}};
+}
+
+void ApiServer::Models(const RequestPtr& request, const ReplyPtr& reply) {
+  metrics_.CountReply(request->path, 200);
+  OrderedJson body{{"object", "list"}};
+  body["data"] = OrderedJson::array({ModelObject()});
+  SendJson(*reply, 200, body);
+}
+
+void ApiServer::Health(const RequestPtr&, const ReplyPtr& reply) {
+  const ChatOptions& chat = options_.defaults.chat;
+  SendJson(*reply, 200,
+           {{"status", "ok"},
+            {"model", options_.model},
+            {"device", engine_.device().id},
+            {"thinking", chat.thinking ? "on" : "off"},
+            {"needs_key", options_.needs_key},
+            {"context_tokens", engine_.context_tokens()},
+            {"version", ProgramVersion()}});
+}
+
+void ApiServer::Metrics(const RequestPtr&, const ReplyPtr& reply) {
+  reply->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
+              metrics_.Text(service_.snapshot(), engine_.memory()));
+}
+
+void ApiServer::Live(const RequestPtr&, const ReplyPtr& reply) {
+  const ServiceSnapshot now = service_.snapshot();
+  const ServerMetrics::Totals totals = metrics_.totals();
+  const double time =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  OrderedJson body{{"time", time},
+                   {"uptime_seconds", now.seconds},
+                   {"model", options_.model},
+                   {"device", engine_.device().id}};
+  body["tokens"] = {{"prompt", now.counts.prompt_tokens},
+                    {"cached", totals.cached},
+                    {"answer", now.counts.answer_tokens}};
+  body["requests"] = {
+      {"done", totals.done}, {"failed", totals.failed}, {"cancelled", totals.cancelled}};
+  body["sequences"] = {{"running", now.phases.running},
+                       {"waiting", now.phases.waiting},
+                       {"paused", now.phases.paused},
+                       {"limit", engine_.max_sequences()}};
+  body["pages"] = {{"total", now.kv.total_pages},
+                   {"used", now.kv.total_pages - now.kv.available_pages},
+                   {"prefix", now.kv.prefix_pages}};
+  body["steps"] = now.counts.steps;
+  SendJson(*reply, 200, body);
+}
+
+}  // namespace hillstar

@@ -1,0 +1,61 @@
+// The routes of the server: which path is answered how. Handlers are called on threads that do
+// network input and output; reading and rendering of a request happen on a thread of their own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "server/answer_service.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+#include "server/reply_writer.h"
+
+namespace hillstar {
+
+class ApiServer {
+ public:
+  struct Options {
+    std::string model;  // the name that answers carry
+    AnswerDefaults defaults;
+    bool needs_key = false;  // told by /health
+    size_t max_body_bytes = 0;
+  };
+  // `engine` and `service` outlive the object.
+  ApiServer(Engine& engine, AnswerService& service, Options options);
+  ~ApiServer();
+
+  void Handle(HttpRequest request, std::shared_ptr<HttpReply> reply);
+
+ private:
+  struct Route;
+  using RequestPtr = std::shared_ptr<const HttpRequest>;
+  using ReplyPtr = std::shared_ptr<HttpReply>;
+  static std::span<const Route> Routes();
+
+  void Health(const RequestPtr& request, const ReplyPtr& reply);
+  void Metrics(const RequestPtr& request, const ReplyPtr& reply);
+  void Live(const RequestPtr& request, const ReplyPtr& reply);
+  void Models(const RequestPtr& request, const ReplyPtr& reply);
+  void ChatCompletions(const RequestPtr& request, const ReplyPtr& reply);
+  void Completions(const RequestPtr& request, const ReplyPtr& reply);
+  void Messages(const RequestPtr& request, const ReplyPtr& reply);
+  void CountTokens(const RequestPtr& request, const ReplyPtr& reply);
+
+  OrderedJson Body(const HttpRequest& request) const;
+  ReplyContext Context(const HttpRequest& request, const ReplyPtr& reply) const;
+  OrderedJson ModelObject() const;
+  void Submit(const RequestPtr& request, const ReplyPtr& reply, AnswerRequest answer,
+              std::unique_ptr<AnswerWriter> writer);
+  void Report(const HttpRequest& request, const JobReport& report);
+  void SendError(const HttpRequest& request, HttpReply& reply, const ApiError& error);
+
+  Engine& engine_;
+  AnswerService& service_;
+  const Options options_;
+  const int64_t created_;
+  const std::string fingerprint_;
+  ServerMetrics metrics_;
+  TaskQueue preparing_{1};
+};
+
+}  // namespace hillstar
