@@ -112,7 +112,14 @@ int64_t ContinuousBatch::num_requests() const {
 
 void ContinuousBatch::WaitForRequest(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
-  has_new_.wait_for(lock, at_most, [&] { return !all_.empty(); });
+  has_new_.wait_for(lock, at_most, [&] { return is_woken_ || !all_.empty(); });
+  is_woken_ = false;
+}
+
+void ContinuousBatch::WakeUp() {
+  const std::lock_guard lock(mutex_);
+  is_woken_ = true;
+  has_new_.notify_one();
 }
 
 bool ContinuousBatch::Step() {

@@ -74,8 +74,10 @@ class ContinuousBatch {
   // Computes one step. False, and nothing done, if there is no request. Never fails: what goes
   // wrong ends the requests that it concerns, with the error.
   bool Step();
-  // Waits until there is a request, or until the time is up.
+  // Waits until there is a request, until the time is up, or until WakeUp, which any thread may
+  // call, is called.
   void WaitForRequest(std::chrono::milliseconds at_most);
+  void WakeUp();
 
   // Ends every request with the error.
   void EndAll(const Error& error);
@@ -116,6 +118,7 @@ class ContinuousBatch {
 
   mutable std::mutex mutex_;  // for what follows
   std::condition_variable has_new_;
+  bool is_woken_ = false;
   int64_t next_id_ = 1;
   std::vector<EntryPtr> new_;
   std::map<int64_t, EntryPtr> all_;  // that have not ended

@@ -218,6 +218,11 @@ class FakeEngine : public Engine {
           results[p].drawn =
               DrawTokenByReference(logits.data(), int64_t(logits.size()),
                                    DrawParamsOf(*parts[p].draw), parts[p].sequence->num_tokens());
+          if (results[p].drawn < 0) {
+            parts[p].sequence->Truncate(parts[p].sequence->num_tokens() -
+                                        int64_t(parts[p].ids.size()));
+            throw Error(ErrorCode::kNonFinite, "a logit is no number");
+          }
           continue;
         }
         step_logits_[p].assign(logits.begin(), logits.end());

@@ -64,8 +64,8 @@ void AnswerService::Run() {
       const std::lock_guard lock(mutex_);
       if (is_stopping_ && (!has_computed || AnswerJob::Clock::now() >= deadline_)) break;
     }
-    constexpr std::chrono::milliseconds kPatience{50};  // until Stop is seen
-    if (!has_computed) batch_->WaitForRequest(kPatience);
+    constexpr std::chrono::seconds kLong{60};
+    if (!has_computed) batch_->WaitForRequest(kLong);
   }
   batch_->EndAll({ErrorCode::kCancelled, "the server is shutting down"});
   TakeSnapshot();
@@ -76,6 +76,7 @@ void AnswerService::Stop(std::chrono::milliseconds grace) {
   const auto deadline = AnswerJob::Clock::now() + grace;
   deadline_ = is_stopping_ ? std::min(deadline_, deadline) : deadline;
   is_stopping_ = true;
+  batch_->WakeUp();
 }
 
 ServiceSnapshot AnswerService::snapshot() const {

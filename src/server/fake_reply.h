@@ -81,7 +81,8 @@ class FakeReply : public HttpReply {
 // Serves an engine, which outlives it, until it is destroyed.
 class FakeServer {
  public:
-  explicit FakeServer(Engine& engine, AnswerDefaults defaults = {}, int64_t max_waiting = 512)
+  explicit FakeServer(Engine& engine, AnswerDefaults defaults = WithoutThinking(),
+                      int64_t max_waiting = 512)
       : service_(engine, {.max_waiting = max_waiting, .batch = {}}),
         api_(std::make_unique<ApiServer>(engine, service_, OptionsWith(std::move(defaults)))),
         computing_([this] { service_.Run(); }) {}
@@ -107,6 +108,12 @@ class FakeServer {
     return Ask("POST", path, body.dump());
   }
   AnswerService& service() { return service_; }
+
+  static AnswerDefaults WithoutThinking() {
+    AnswerDefaults defaults;
+    defaults.chat.thinking = false;
+    return defaults;
+  }
 
  private:
   static ApiServer::Options OptionsWith(AnswerDefaults defaults) {
