@@ -185,6 +185,7 @@ class Serving {
       service_.Stop(grace);
     });
     service_.Run();
+    signals.OnSignal({});
   }
 
  private:
@@ -212,23 +213,24 @@ int ServeCommand(const Options& options) {
   const std::vector<std::string> keys = ReadKeys(options);
   SignalWatch signals;
   const HttpGate gate({keys, options.allowed_host, options.cors_origin, NeedsKey, MakeHttpError});
+  OpenedModel model;
+  std::optional<Serving> serving;
   std::atomic<ApiServer*> api{nullptr};
   HttpServer http(HttpOptionsFrom(options, gate), [&](HttpRequest request, auto reply) {
     ApiServer* const ready = api.load();
     if (ready == nullptr) return SayLoading(request, *reply);
     ready->Handle(std::move(request), std::move(reply));
   });
-  NetworkThread network(http);
-  const OpenedModel model = OpenModel(options, /*load_mtp=*/false,
-                                      {.for_chat = true,
-                                       .max_sequences = options.max_sequences,
-                                       .kv_tokens = options.max_sequences * kKvTokensEach,
-                                       .may_take_less_kv = true});
-  Serving serving(options, model, !keys.empty());
-  api = &serving.api();
+  NetworkThread network(http);  // stops before what it talks to goes
+  model = OpenModel(options, /*load_mtp=*/false,
+                    {.for_chat = true,
+                     .max_sequences = options.max_sequences,
+                     .kv_tokens = options.max_sequences * kKvTokensEach,
+                     .may_take_less_kv = true});
+  serving.emplace(options, model, !keys.empty());
+  api = &serving->api();
   SayReady(options, model, http, !keys.empty());
-  serving.Run(signals, std::chrono::seconds(options.grace));
-  network.Stop();
+  serving->Run(signals, std::chrono::seconds(options.grace));
   return 0;
 }
 

@@ -3,12 +3,12 @@
 // pieces of the API. Where the client reads slowly, pieces grow and become fewer.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/continuous_batch.h"
@@ -55,12 +55,12 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   // Ends the job without an answer. Any thread.
   void Fail(const ApiError& error);
 
-  // The numbers that the batch gave.
+  // The numbers that the batch gave. These and the places are guarded by the service.
   void set_batch_ids(std::vector<int64_t> ids) { batch_ids_ = std::move(ids); }
   const std::vector<int64_t>& batch_ids() const { return batch_ids_; }
   // Places in the queue that the job holds; whoever takes them gives them back.
   void set_places(int64_t places) { places_ = places; }
-  int64_t TakePlaces() { return places_.exchange(0); }
+  int64_t TakePlaces() { return std::exchange(places_, 0); }
 
  private:
   struct Answer;
@@ -94,7 +94,7 @@ class AnswerJob : public std::enable_shared_from_this<AnswerJob> {
   const int32_t think_close_;  // id of </think>, or -1
   std::vector<std::unique_ptr<Answer>> answers_;
   std::vector<int64_t> batch_ids_;
-  std::atomic<int64_t> places_{0};
+  int64_t places_ = 0;
 
   std::mutex mutex_;  // for the next two
   std::vector<Event> events_;

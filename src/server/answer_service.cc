@@ -40,7 +40,7 @@ std::shared_ptr<AnswerJob> AnswerService::Submit(AnswerRequest request,
         ErrorCode::kBusy,
         fmt::format("{} answers run or wait already, and {} more would pass the limit of {} "
                     "(--max-sequences and --max-queue); try again later",
-                    num_open_.load(), num_answers, limit));
+                    num_open_, num_answers, limit));
   }
   job->set_batch_ids(batch_->SubmitAll(std::move(batch)));
   num_open_ += num_answers;
@@ -50,9 +50,8 @@ std::shared_ptr<AnswerJob> AnswerService::Submit(AnswerRequest request,
 }
 
 void AnswerService::Cancel(const std::shared_ptr<AnswerJob>& job) {
-  const int64_t places = job->TakePlaces();
-  if (places == 0) return;
-  num_open_ -= places;
+  const std::lock_guard lock(mutex_);  // a job may end before Submit is done with it
+  num_open_ -= job->TakePlaces();
   for (const int64_t id : job->batch_ids()) batch_->Cancel(id);
 }
 
@@ -69,6 +68,7 @@ void AnswerService::Run() {
   }
   batch_->EndAll({ErrorCode::kCancelled, "the server is shutting down"});
   TakeSnapshot();
+  delivery_.WaitUntilDone();
 }
 
 void AnswerService::Stop(std::chrono::milliseconds grace) {

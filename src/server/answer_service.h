@@ -3,11 +3,9 @@
 // thread that opened the engine.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <set>
 
 #include "engine/continuous_batch.h"
 #include "hillstar/engine.h"
@@ -41,7 +39,7 @@ class AnswerService {
   void Cancel(const std::shared_ptr<AnswerJob>& job);
 
   // Computes until Stop and until nothing runs, or the grace is over: what has not ended then ends
-  // as cancelled.
+  // with an error. When it returns all reports have been made, and no more will be.
   void Run();
   // No request is taken any more.
   void Stop(std::chrono::milliseconds grace);
@@ -56,10 +54,10 @@ class AnswerService {
   const AnswerJob::Clock::time_point began_ = AnswerJob::Clock::now();
   std::shared_ptr<const TokenTrie> trie_;
   std::unique_ptr<ContinuousBatch> batch_;
-  TaskQueue delivery_{1};             // ends before the batch, which its tasks may refer to
-  std::atomic<int64_t> num_open_{0};  // answers that count for the queue's limit
+  TaskQueue delivery_{1};  // ends before the batch, which its tasks may refer to
 
-  mutable std::mutex mutex_;  // for what follows
+  mutable std::mutex mutex_;  // for what follows, and for places and numbers of jobs
+  int64_t num_open_ = 0;      // answers that count for the queue's limit
   bool is_stopping_ = false;
   AnswerJob::Clock::time_point deadline_;
   ServiceSnapshot snapshot_;

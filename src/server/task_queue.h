@@ -21,13 +21,16 @@ class TaskQueue {
 
   // Any thread. The task may not throw.
   void Post(std::function<void()> task);
+  // Until all that was posted has run.
+  void WaitUntilDone();
 
  private:
   void Work();
 
   std::mutex mutex_;
-  std::condition_variable has_task_;
+  std::condition_variable has_task_, is_done_;
   std::deque<std::function<void()>> tasks_;
+  int num_running_ = 0;
   bool ends_ = false;
   std::vector<std::thread> threads_;
 };
