@@ -261,7 +261,7 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::ReadRequest() {
   expected.max_unsent_bytes = limits.unsent_bytes;
   const auto wake = [weak = weak_from_this(), strand = socket_.get_executor()] {
     asio::post(strand, [weak] {
-      if (const auto self = weak.lock()) self->changed_.cancel();
+      if (const auto self = weak.lock()) self->TakeWake();
     });
   };
   reply_ = std::make_shared<HttpStreamReply>(std::move(expected), wake);
@@ -273,6 +273,13 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::ReadRequest() {
     reply_->Send(failed.status, failed.headers, failed.body);
   }
   co_return request;
+}
+
+void HttpConnection::TakeWake() {
+  changed_.cancel();
+  if (is_closed_ || !reply_ || !reply_->overflows()) return;
+  LogWarn(fmt::format("{} reads its answer too slowly and is dropped", peer_));
+  Close();
 }
 
 asio::awaitable<bool> HttpConnection::WriteAll(std::string_view bytes) {
@@ -296,8 +303,8 @@ void HttpConnection::Watch() {
   socket_.async_read_some(room, [self = shared_from_this()](error_code error, size_t num_bytes) {
     self->is_watching_ = false;
     self->buffer_.commit(num_bytes);
-    if (error == asio::error::operation_aborted && !self->has_timed_out_) {
-      self->changed_.cancel();  // EndWatch waits for this
+    if (self->ends_watch_) {
+      self->changed_.cancel();  // EndWatch waits for this; bytes that came are the next request's
     } else if (error) {
       self->Close();
     } else {
@@ -308,6 +315,7 @@ void HttpConnection::Watch() {
 
 asio::awaitable<void> HttpConnection::EndWatch() {
   error_code error;
+  ends_watch_ = true;
   if (is_watching_) socket_.cancel(error);
   while (is_watching_ && !is_closed_) {
     changed_.expires_at(Clock::time_point::max());
@@ -317,13 +325,10 @@ asio::awaitable<void> HttpConnection::EndWatch() {
 
 asio::awaitable<void> HttpConnection::Answer(const std::shared_ptr<HttpStreamReply>& given) {
   const std::shared_ptr<HttpStreamReply> reply = given;
+  ends_watch_ = false;
   Watch();
   while (!is_closed_) {
     const HttpStreamReply::Pending pending = reply->Take();
-    if (pending.overflows) {
-      LogWarn(fmt::format("{} reads its answer too slowly and is dropped", peer_));
-      break;
-    }
     if (!pending.bytes.empty()) {
       const bool is_sent = co_await WriteAll(pending.bytes);
       reply->NoteSent(pending.bytes.size());

@@ -64,6 +64,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   // Writes what the reply has until it has ended or the client is gone.
   boost::asio::awaitable<void> Answer(const std::shared_ptr<HttpStreamReply>& reply);
+  // The reply has something to send, or too much.
+  void TakeWake();
   boost::asio::awaitable<bool> WriteAll(std::string_view bytes);
   // Reads ahead while an answer is due, to see the client go.
   void Watch();
@@ -82,6 +84,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool is_closed_ = false;
   bool keeps_alive_ = true;
   bool is_watching_ = false;
+  bool ends_watch_ = false;
   std::shared_ptr<HttpStreamReply> reply_;  // while an answer is due
 };
 

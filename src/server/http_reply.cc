@@ -86,13 +86,17 @@ void HttpStreamReply::OnGone(std::function<void()> callback) {
   callback();
 }
 
+bool HttpStreamReply::overflows() const {
+  const std::lock_guard lock(mutex_);
+  return overflows_;
+}
+
 HttpStreamReply::Pending HttpStreamReply::Take() {
   const std::lock_guard lock(mutex_);
   Pending pending;
   pending.bytes.swap(pending_);
   sending_ += pending.bytes.size();
   pending.has_ended = has_ended_;
-  pending.overflows = overflows_;
   pending.keeps_alive = request_.keeps_alive && !(request_.is_old && has_started_);
   if (has_started_ && !has_ended_) pending.keep_alive = keep_alive_;
   return pending;

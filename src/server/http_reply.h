@@ -35,11 +35,12 @@ class HttpStreamReply : public HttpReply {
   struct Pending {
     std::string bytes;
     bool has_ended = false;   // nothing comes behind these bytes
-    bool overflows = false;   // the client reads too slowly
     bool keeps_alive = true;  // the connection, after the end
     KeepAlive keep_alive;
   };
   Pending Take();
+  // More waits to be sent than may: the client reads too slowly.
+  bool overflows() const;
   void NoteSent(size_t num_bytes);
   // A stream's sign of life.
   void WriteKeepAlive();
