@@ -1,8 +1,10 @@
 // What is wrong with a request or an answer, as the two APIs say it. Plain values; any thread.
 #pragma once
 
-#include <stdexcept>
+#include <exception>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "hillstar/error.h"
 
@@ -13,19 +15,21 @@ enum class ApiStyle { kOpenAi, kAnthropic };
 
 // `what()` is a sentence for people; `param` names the member that is at fault, e.g.
 // "messages[2].content".
-class ApiError : public std::runtime_error {
+class ApiError : public std::exception {
  public:
-  ApiError(int status, const std::string& sentence, std::string param = {}, std::string code = {})
-      : std::runtime_error(sentence),
+  ApiError(int status, std::string sentence, std::string param = {}, std::string code = {})
+      : sentence_(std::move(sentence)),
         status_(status),
         param_(std::move(param)),
         code_(std::move(code)) {}
 
+  const char* what() const noexcept override { return sentence_.c_str(); }
   int status() const { return status_; }
   const std::string& param() const { return param_; }
   const std::string& code() const { return code_; }
 
  private:
+  std::string sentence_;
   int status_;
   std::string param_, code_;
 };

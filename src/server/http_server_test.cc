@@ -391,6 +391,7 @@ TEST_F(HttpServerTest, EndsInOrderInEveryPhase) {
   streaming.Send(Get("/hold"));
   const auto stream = Held(1);
   stream->Start(200, {}, {});
+  std::this_thread::sleep_for(milliseconds(100));  // until the request that is sent has begun
   server_->Stop(std::chrono::seconds(30));
   EXPECT_EQ(idle.ReadAll(), "");  // closed at once
   EXPECT_TRUE(idle.is_closed());
