@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/stopwatch.h"
 #include "formats/container.h"
+#include "kv/layout.h"
 #include "model/config.h"
 #include "model/float_reference.h"
 #include "ops/backend.h"
@@ -27,8 +28,10 @@ void LogModel(const OpenedModel& model) {
                       Container::IsContainer(model.folder) ? "Hillstar container" : "checkpoint",
                       engine.weight_summary(), engine.kv_format(), DeviceText(engine)));
   const bool is_cpu = IsCpu(engine);
-  LogInfo(fmt::format("a full context of {} will take {} of memory{}",
-                      CountText(engine.context_tokens(), "token"),
+  const int64_t num_tokens = std::max(engine.context_tokens(), memory.num_pages * kPageTokens);
+  LogInfo(fmt::format("{} of {} will take {} of memory{}",
+                      num_tokens > engine.context_tokens() ? "sequences" : "a full context",
+                      CountText(num_tokens, "token"),
                       BytesText(is_cpu ? memory.total() : memory.on_device()),
                       is_cpu ? "" : " on " + engine.device().id));
   if (!is_cpu) LogDebug(fmt::format("{}: {}", engine.device().id, engine.device().detail));

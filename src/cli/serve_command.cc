@@ -168,6 +168,7 @@ class Serving {
                                            .park_folder = options.park_folder}}),
         api_(*model.engine, service_,
              {.model = ServedName(options, model),
+              .device = DeviceText(*model.engine),
               .defaults = DefaultsFrom(options, model),
               .needs_key = needs_key,
               .max_body_bytes = size_t(options.max_body) * kMegabyte}) {}

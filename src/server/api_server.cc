@@ -243,7 +243,7 @@ void ApiServer::Health(const RequestPtr&, const ReplyPtr& reply) {
   SendJson(*reply, 200,
            {{"status", "ok"},
             {"model", options_.model},
-            {"device", engine_.device().id},
+            {"device", options_.device},
             {"thinking", chat.thinking ? "on" : "off"},
             {"needs_key", options_.needs_key},
             {"context_tokens", engine_.context_tokens()},
@@ -263,7 +263,7 @@ void ApiServer::Live(const RequestPtr&, const ReplyPtr& reply) {
   OrderedJson body{{"time", time},
                    {"uptime_seconds", now.seconds},
                    {"model", options_.model},
-                   {"device", engine_.device().id}};
+                   {"device", options_.device}};
   body["tokens"] = {{"prompt", now.counts.prompt_tokens},
                     {"cached", totals.cached},
                     {"answer", now.counts.answer_tokens}};

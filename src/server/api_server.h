@@ -15,7 +15,8 @@ namespace hillstar {
 class ApiServer {
  public:
   struct Options {
-    std::string model;  // the name that answers carry
+    std::string model;   // the name that answers carry
+    std::string device;  // what computes, for people
     AnswerDefaults defaults;
     bool needs_key = false;  // told by /health
     size_t max_body_bytes = 0;

@@ -117,7 +117,10 @@ class FakeServer {
 
  private:
   static ApiServer::Options OptionsWith(AnswerDefaults defaults) {
-    return {.model = "fake", .defaults = std::move(defaults), .max_body_bytes = 1 << 20};
+    return {.model = "fake",
+            .device = "none",
+            .defaults = std::move(defaults),
+            .max_body_bytes = 1 << 20};
   }
 
   AnswerService service_;
