@@ -268,6 +268,86 @@ TEST_F(BatchBits, APromptCancelledBetweenTwoLayers) {
   }
 }
 
+// A prompt of 512 tokens beside another prompt and three answers in one step.
+class CancelledPrompt : public testing::Test {
+ protected:
+  static constexpr int64_t kPrompt = 512, kOther = 90, kAnswers = 3;
+
+  CancelledPrompt() {
+    EngineOptions options;
+    options.model = std::string(HILLSTAR_SOURCE_DIR) + "/models/pocket";
+    options.num_threads = 2;
+    options.max_sequences = 8;
+    options.prefill_chunk = 1024;
+    options.load_mtp = false;
+    engine_ = Engine::Open(options);
+    texts_ = {Ids(0, kPrompt), Ids(1, kOther)};
+    for (int64_t i = 0; i < kAnswers; ++i) texts_.push_back(Ids(2 + i, 270 + 20 * i));
+    for (const std::vector<int32_t>& text : texts_) {
+      const auto logits = New()->Append(text, LogitsMode::kLast);
+      want_.emplace_back(logits.begin(), logits.end());
+    }
+  }
+  static std::vector<int32_t> Ids(int64_t seed, int64_t n) {
+    std::vector<int32_t> ids;
+    for (int64_t i = 0; i < n; ++i) ids.push_back(int32_t(300 + (seed * 977 + i * i * 7) % 7000));
+    return ids;
+  }
+  std::unique_ptr<Sequence> New() { return engine_->NewSequence({.shares_prefixes = false}); }
+
+  // The step, in which the prompt is cancelled while the layer runs: the tokens in each layer.
+  std::map<int64_t, int64_t> StepCancelledIn(int64_t cancelled_in) {
+    std::atomic<bool> cancel{false};
+    std::vector<StepPart> parts;
+    owners_.clear();
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      owners_.push_back(New());
+      std::span<const int32_t> rest = texts_[i];
+      if (i >= 2) {
+        owners_[i]->Append(rest.first(rest.size() - 1), LogitsMode::kNone);
+        rest = rest.last(1);
+      }
+      parts.push_back({owners_[i].get(), rest, i > 0, i == 0 ? &cancel : nullptr});
+    }
+    std::map<int64_t, int64_t> rows;
+    engine_->SetRouterTap([&](int64_t layer, int64_t, std::span<const float> gaps, auto) {
+      rows[layer] = int64_t(gaps.size());
+      if (layer == cancelled_in) cancel = true;
+    });
+    results_.assign(parts.size(), {});
+    engine_->Step(parts, results_);
+    engine_->SetRouterTap({});
+    return rows;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::vector<int32_t>> texts_;
+  std::vector<Logits> want_;
+  std::vector<std::unique_ptr<Sequence>> owners_;
+  std::vector<StepResult> results_;
+};
+
+// Whichever layer runs meanwhile, the next is computed without it, and the others get the bits that
+// they get alone. (In the last layer all is there that was asked for: the prompt wants no logits.)
+TEST_F(CancelledPrompt, TakesNoLayerMore) {
+  const int64_t last = engine_->config().num_layers - 1;
+  for (int64_t when = engine_->config().num_dense_layers; when < last; ++when) {
+    SCOPED_TRACE("cancelled in layer " + std::to_string(when));
+    for (const auto& [layer, count] : StepCancelledIn(when)) {
+      const int64_t others = layer < last ? kOther + kAnswers : 1 + kAnswers;
+      EXPECT_EQ(count, others + (layer <= when ? kPrompt : 0)) << layer;
+    }
+    ASSERT_TRUE(results_[0].error);
+    EXPECT_EQ(results_[0].error->code(), ErrorCode::kCancelled);
+    EXPECT_EQ(owners_[0]->num_tokens(), 0);
+    for (size_t i = 1; i < texts_.size(); ++i) {
+      const std::span<const float> logits = results_[i].logits;
+      ASSERT_EQ(logits.size(), want_[i].size());
+      EXPECT_EQ(std::memcmp(logits.data(), want_[i].data(), logits.size_bytes()), 0) << i;
+    }
+  }
+}
+
 TEST_F(BatchBits, RestoredPagesGoOnAsIfTheyHadNeverLeft) {
   const std::vector<int32_t> ids = Tokens(33, 331);
   const Logits want = Alone(ids);
