@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hillstar/engine_activity.h"
 #include "hillstar/error.h"
 #include "hillstar/kernel_time.h"
 #include "hillstar/sampling.h"
@@ -234,8 +235,10 @@ class Engine {
   // Products of two bytes that a prompt of num_tokens asks for, for shares of a compute bound.
   virtual double prompt_products(int64_t num_tokens) const = 0;
   // The kernels of a step that appends `id` to the sequence, in their order, each with its time;
-  // the sequence stays as it is. Nothing where a CPU computes.
+  // the sequence stays as it is, and activity() does not count it. Nothing where a CPU computes.
   virtual std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) = 0;
+  // What was done so far. Waits for the device. REQUIRES: not called by Decode's on_next.
+  virtual EngineActivity activity() = 0;
   // What the device can do at most, measured now. Of a CPU the products alone: how fast it reads
   // depends on where the weights lie.
   virtual DevicePeaks MeasureDevicePeaks() = 0;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "hillstar/engine_activity.h"
+
 namespace hillstar {
 
 // One kernel of a step.
@@ -13,6 +15,7 @@ struct KernelTime {
   double microseconds = 0;
   double bytes = 0;     // of memory that it has to move at least; 0: not told
   double products = 0;  // of two bytes that it has to do; 0: not told
+  Stage stage = Stage::kOther;
 };
 
 // What a device can do at most, in a second: bytes that it reads of its memory, products of two

@@ -69,6 +69,7 @@ class EngineSequence::RunAhead {
   // From a step that is under way to one that none could be begun behind, or behind which a part is
   // cancelled. False where on_next ended the decoding.
   bool RunOn(const NextTokensFn& on_next) {
+    const StepTimer timer(s_);
     while (true) {
       const int64_t ahead = num_taken_ + 1;
       const bool runs_ahead = HasRoom() && !Prepare(ahead);
@@ -152,6 +153,7 @@ class EngineSequence::RunAhead {
     } else {
       s_.forward->RunNext(f.tokens);
     }
+    s_.work.AddStep(int64_t(f.tokens.size()));
     s_.forward->Draw(0, draws_, nullptr);
   }
 

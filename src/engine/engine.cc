@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 
 #include "core/check.h"
 #include "core/log.h"
@@ -81,11 +84,32 @@ class LocalEngine : public Engine {
     EngineSequence::Decode(s_, parts, on_next);
   }
   std::vector<KernelTime> ProfileStep(Sequence& sequence, int32_t id) override {
+    if (s_.ops().is_host()) return {};
     const int64_t before = sequence.num_tokens();
+    const EngineState::Work work = s_.work;
     s_.ops().BeginProfile();
-    sequence.Append({&id, 1}, LogitsMode::kLast);
+    try {
+      sequence.Append({&id, 1}, LogitsMode::kLast);
+    } catch (...) {
+      s_.ops().EndProfile();
+      throw;
+    }
     sequence.Truncate(before);
-    return s_.ops().EndProfile();
+    s_.work = work;
+    const std::vector<KernelTime> times = s_.ops().EndProfile();
+    profile_.emplace();
+    for (const KernelTime& time : times) profile_->at(size_t(time.stage)) += time.microseconds;
+    return times;
+  }
+  EngineActivity activity() override {
+    CHECK(!s_.tells_tokens);
+    EngineActivity activity;
+    s_.forward->ReadExpertUses(&activity);
+    activity.step_seconds = s_.work.step_seconds;
+    activity.steps = s_.work.steps;
+    activity.tokens = s_.work.tokens;
+    AddStages(&activity);
+    return activity;
   }
   DevicePeaks MeasureDevicePeaks() override { return s_.ops().MeasurePeaks(); }
   int64_t max_step_tokens() const override { return s_.sizes.step_tokens; }
@@ -148,6 +172,17 @@ class LocalEngine : public Engine {
                                                  shape.row, shape.index, s_.sizes.attention});
   }
 
+  void AddStages(EngineActivity* activity) {
+    const std::span<const double> seen = s_.ops().stage_seconds();
+    if (seen.empty() && !profile_) return;
+    const std::span<const double> parts = seen.empty() ? std::span<const double>(*profile_) : seen;
+    const double all = std::accumulate(parts.begin(), parts.end(), 0.0);
+    const double scale = seen.empty() ? activity->step_seconds / all : 1;
+    for (size_t i = 0; i < kNumStages; ++i) {
+      activity->stages.push_back({std::string(kStageNames[i]), parts[i] * scale});
+    }
+  }
+
   void ReadSamplingDefaults(const std::string& generation_config) {
     const auto json = nlohmann::json::parse(generation_config, nullptr, false);
     const auto read = [&](const char* key, float low, float high, float* value) {
@@ -173,6 +208,7 @@ class LocalEngine : public Engine {
   std::string identity_;
   std::string summary_;
   WorkEstimate work_;
+  std::optional<std::array<double, kNumStages>> profile_;  // of ProfileStep: microseconds by stage
   SamplingDefaults sampling_{1.0f, 0.95f};
 };
 

@@ -102,6 +102,7 @@ void EngineSequence::Leave(std::span<const int32_t> ids) {
 
 void EngineSequence::StepAlone(std::span<const int32_t> ids, int64_t num_logits, float* out,
                                const std::atomic<bool>* cancel) {
+  const StepTimer timer(s_);
   const int64_t n = int64_t(ids.size()), position = num_tokens();
   Enter(n, cancel);
   batch_.clear();
@@ -109,7 +110,7 @@ void EngineSequence::StepAlone(std::span<const int32_t> ids, int64_t num_logits,
   LayerTap tap;
   if (s_.tap) tap = [&](int64_t layer, const float* x) { s_.tap(layer, position, n, x); };
   const int64_t first_wanted = keep_hidden_ || s_.tap ? 0 : n - num_logits;
-  s_.forward->Run(batch_, first_wanted, tap);
+  s_.work.AddStep(s_.forward->Run(batch_, first_wanted, tap));
   const bool is_done = step_.outcome == StepSequence::Outcome::kDone;
   if (is_done && num_logits > 0) {
     s_.forward->Logits(n - num_logits - first_wanted, num_logits, out);
@@ -133,13 +134,14 @@ class EngineSequence::SharedStep {
       : s_(state), parts_(parts), results_(results) {}
 
   void Run() {
+    const StepTimer timer(s_);
     EnterAll();
     GatherUnwanted();
     const auto first_wanted = int64_t(batch_.size());
     GatherWanted();
     if (batch_.empty()) return;  // all have their error
     try {
-      s_.forward->Run(batch_, first_wanted, {});
+      s_.work.AddStep(s_.forward->Run(batch_, first_wanted, {}));
       HandOut(first_wanted);
     } catch (...) {
       AbandonAll();
@@ -264,6 +266,7 @@ std::vector<MtpToken> EngineSequence::MtpArgmax(int64_t first) {
     throw Error(ErrorCode::kUnsupported, s_.options.model + " has no MTP layer loaded");
   }
   CHECK(keep_hidden_);
+  const StepTimer timer(s_);
   std::vector<MtpToken> result;
   const int64_t chunk = s_.sizes.prefill_chunk, end = num_tokens() - 1;
   StepSequence step{.kv = &kv_};

@@ -248,6 +248,7 @@ class FakeEngine : public Engine {
     } while (on_next(ids));
   }
   std::vector<KernelTime> ProfileStep(Sequence&, int32_t) override { return {}; }
+  EngineActivity activity() override { return scripted_activity; }
   DevicePeaks MeasureDevicePeaks() override { return {0, 1e12}; }
   int64_t max_step_tokens() const override { return 512; }
   int64_t max_sequences() const override { return 512; }
@@ -274,6 +275,8 @@ class FakeEngine : public Engine {
   std::vector<std::span<const uint8_t>> weight_memory() const override { return {}; }
   SamplingDefaults sampling_defaults() const override { return {0.0f, 1.0f}; }
   const ResidualTap& tap() const { return tap_; }
+
+  EngineActivity scripted_activity;  // what activity() tells
 
  private:
   FakeModel model_;

@@ -84,6 +84,7 @@ void ForwardPass::ProjectQueries(const AttentionWeights& attention) {
 }
 
 void ForwardPass::SelectKeys(int64_t layer) {
+  ops_.EnterStage(Stage::kIndexer);
   if (scores_keys()) {
     const int64_t nope = c_.index_head_dim - c_.qk_rope_dim;
     const QueryShape shape{c_.index_num_heads, nope, c_.qk_rope_dim, 0};
@@ -98,6 +99,7 @@ void ForwardPass::SelectKeys(int64_t layer) {
 // Attention over the selected keys, then out of the latent space and back to the residual's width.
 void ForwardPass::AttendAndProject(const AttentionWeights& attention, int64_t layer) {
   const int64_t heads = c_.num_heads;
+  ops_.EnterStage(Stage::kAttention);
   ops_.Attend(step_, w_.queries, heads, row_layout_, step_.latents(LatentOffset(layer)),
               w_.selection, w_.latent_planes);
   ops_.LinearByHead({attention.v_absorb, heads, c_.v_dim}, w_.latent_planes, num_tokens(),

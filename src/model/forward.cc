@@ -45,7 +45,8 @@ ForwardPass::ForwardPass(const ModelConfig& config, const ModelWeights& weights,
 }
 
 void ForwardPass::MakeExpertTables() {
-  const auto make = [&](const LayerWeights& layer) {
+  ops_.Clear(whole_.expert_uses, ExpertUsesBytes());
+  const auto make = [&](const LayerWeights& layer, int64_t index) {
     if (!layer.moe) return;
     const MoeWeights& moe = *layer.moe;
     std::vector<const uint8_t*> images;
@@ -59,20 +60,38 @@ void ForwardPass::MakeExpertTables() {
                       moe.shape,
                       c_.num_experts,
                       c_.num_experts_per_token,
+                      whole_.expert_uses + int64_t(moe_layers_.size()) * c_.num_experts,
                       moe.shared.gate,
                       moe.shared.up,
                       moe.shared.down};
+    moe_layers_.push_back(index);
   };
-  for (const LayerWeights& layer : weights_.layers) make(layer);
-  if (weights_.mtp) make(weights_.mtp->layer);
+  const auto num_layers = int64_t(weights_.layers.size());
+  for (int64_t l = 0; l < num_layers; ++l) make(weights_.layers[size_t(l)], l);
+  if (weights_.mtp) make(weights_.mtp->layer, num_layers);
+  CHECK(int64_t(moe_layers_.size()) <= whole_.num_moe_layers);
 }
 
-void ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
-                      const LayerTap& tap) {
+size_t ForwardPass::ExpertUsesBytes() const {
+  return size_t(whole_.num_moe_layers * c_.num_experts) * sizeof(uint64_t);
+}
+
+void ForwardPass::ReadExpertUses(EngineActivity* activity) {
+  activity->moe_layers = moe_layers_;
+  activity->num_experts = c_.num_experts;
+  activity->expert_uses.resize(moe_layers_.size() * size_t(c_.num_experts));
+  ops_.Read(activity->expert_uses.data(), whole_.expert_uses,
+            activity->expert_uses.size() * sizeof(uint64_t));
+}
+
+int64_t ForwardPass::Run(std::span<const BatchToken> tokens, int64_t first_wanted,
+                         const LayerTap& tap) {
   CHECK(first_wanted == 0 || !tap);
   Begin(tokens, first_wanted == 0 && !tap && !router_tap_);
-  if (tokens_.empty()) return;
+  if (tokens_.empty()) return 0;
+  const auto num_begun = int64_t(tokens_.size());
   ops_.RunStep(step_, is_repeated_, kLayers, [&] { RunLayers(first_wanted, tap); });
+  return num_begun;
 }
 
 void ForwardPass::RunNext(std::span<const BatchToken> tokens) {
@@ -91,6 +110,7 @@ void ForwardPass::Draw(int64_t first, std::span<const DrawParams> draws, float* 
     for (int64_t row = first; row < end; row += at_once) {
       const int64_t rows = std::min(at_once, end - row);
       HeadRows(weights_.norm, row, rows, y);
+      ops_.EnterStage(Stage::kDraw);
       ops_.Draw(step_, row, rows, y, c_.vocab_size);
       if (ops_.is_host()) NoteBadTokens();
     }
@@ -287,6 +307,7 @@ void ForwardPass::HeadLogits(const float* norm, int64_t first, int64_t count, fl
 
 void ForwardPass::HeadRows(const float* norm, int64_t first, int64_t rows, float* y) {
   ops_.EnterLayer(StepSequence::kHead, first);
+  ops_.EnterStage(Stage::kHead);
   ops_.NormPlanes(w_.x + first * c_.hidden_size, {}, {norm, c_.rms_norm_eps}, rows, c_.hidden_size,
                   nullptr, w_.normed_planes);
   ops_.Linear(std::array{WholeLayer(weights_.head, w_.normed_planes, rows, y)});

@@ -65,8 +65,8 @@ class ForwardPass {
   // last layer computes nothing else). The pages must be writable (SequenceKv::Prepare). A sequence
   // that is cancelled before the step - on a host before a layer - or meets a value that is not
   // finite leaves the step, which its outcome tells after Finish; the others go on. REQUIRES:
-  // first_wanted is 0 with a tap; outcomes are kDone.
-  void Run(std::span<const BatchToken> tokens, int64_t first_wanted, const LayerTap& tap);
+  // first_wanted is 0 with a tap; outcomes are kDone. Returns how many tokens it began with.
+  int64_t Run(std::span<const BatchToken> tokens, int64_t first_wanted, const LayerTap& tap);
   // The tokens, by their places in the step, whose rows residual() holds.
   std::span<const int32_t> rows() const { return places_; }
   // Logits of rows [first, first + count) of residual(): f32 [count, vocab] on the host.
@@ -91,6 +91,9 @@ class ForwardPass {
   void Finish();
 
   void SetRouterTap(RouterTap tap);
+
+  // Sets moe_layers, num_experts and expert_uses. Waits for what was asked for.
+  void ReadExpertUses(EngineActivity* activity);
 
   // The MTP layer over a step: `hidden` f32 [T, D] are the residual streams after the last layer at
   // the tokens' positions, ids[t] is the token that follows token t. Writes the rows of the MTP
@@ -119,8 +122,9 @@ class ForwardPass {
   void TapRouter(const RouterChoice& choice, int64_t layer);
   void RoutedExperts(const ExpertLayer& layer);
   // forward.cc
-  // The images' addresses of every MoE layer, where the backend reads them.
+  // The images' addresses of every MoE layer, where the backend reads them, and its counts.
   void MakeExpertTables();
+  size_t ExpertUsesBytes() const;
   void Begin(std::span<const BatchToken> tokens, bool is_repeated, bool is_next = false);
   // From the arrays of the tokens that are left.
   void BeginStep(bool is_next = false);
@@ -161,6 +165,7 @@ class ForwardPass {
   RopeTable rope_;
 
   std::map<const MoeWeights*, ExpertLayer> experts_;
+  std::vector<int64_t> moe_layers_;  // of each row of expert_uses
 
   // The step in work.
   StepTokens step_;

@@ -16,12 +16,14 @@ constexpr float kOutOfReach = 1e30f;
 
 // x += down(silu(gate x) * up x), which the next norm adds.
 void ForwardPass::DenseMlp(const MlpWeights& mlp) {
+  ops_.EnterStage(Stage::kDenseMlp);
   ops_.SwiGlu(std::array{SwiGluSlice{Matrix(mlp.gate, w_.normed_planes, w_.hidden), mlp.up}});
   ops_.LinearOfFloats(w_.hidden, Matrix(mlp.down, w_.dense_planes, w_.out));
   addend_ = {w_.out};
 }
 
 void ForwardPass::MixtureOfExperts(const MoeWeights& moe, int64_t layer) {
+  ops_.EnterStage(Stage::kRouter);
   const FloatLinearSlice router{moe.router, w_.normed,      c_.hidden_size,   num_tokens(),
                                 0,          c_.num_experts, w_.router_logits, c_.num_experts};
   RouterChoice choice;
@@ -78,6 +80,7 @@ void ForwardPass::TapRouter(const RouterChoice& choice, int64_t layer) {
 }
 
 void ForwardPass::RoutedExperts(const ExpertLayer& layer) {
+  ops_.EnterStage(Stage::kExperts);
   ops_.ExpertsUp(layer, w_.groups, w_.normed_planes, num_tokens(), w_.hidden, w_.shared_hidden);
   ops_.ExpertsDownOfFloats(layer, w_.groups, {w_.hidden, w_.expert_planes},
                            {w_.shared_hidden, w_.shared_planes}, num_tokens(), w_.expert_rows,

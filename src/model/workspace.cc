@@ -99,6 +99,9 @@ Workspace::Workspace(const ModelConfig& c, WorkspaceMemory& memory, int64_t max_
   groups = {memory.AllocInts(c.num_experts + 1), memory.AllocInts(t * k), memory.AllocInts(t * k)};
   shared_hidden = memory.AllocFloats(t * c.shared_intermediate());
   expert_rows = memory.AllocFloats(t * k * d);
+  num_moe_layers = std::max<int64_t>(0, c.num_layers - c.num_dense_layers) + c.num_mtp_layers;
+  const int64_t num_uses = num_moe_layers * c.num_experts;
+  expert_uses = reinterpret_cast<uint64_t*>(memory.Alloc(size_t(num_uses) * sizeof(uint64_t)));
 
   if (!is_host) logits = memory.AllocFloats(std::min(t, kHeadRows) * c.vocab_size);
   if (c.num_mtp_layers > 0) {

@@ -60,6 +60,8 @@ struct Workspace {
   ExpertGroups groups;              // slots are rows of expert_rows
   float* shared_hidden = nullptr;   // [T, shared]
   float* expert_rows = nullptr;     // [T * k, D]
+  uint64_t* expert_uses = nullptr;  // [num_moe_layers, experts]: see ExpertLayer::uses
+  int64_t num_moe_layers = 0;       // with the MTP layer
 
   float* logits = nullptr;  // [kHeadRows, vocabulary]; null where the host's memory serves
 

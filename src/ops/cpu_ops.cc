@@ -427,6 +427,9 @@ void CpuOps::GroupByExpert(const int32_t* experts, const StepTokens& step, const
   int32_t* begin = groups.begin;
   std::fill_n(begin, layer.num_experts + 1, 0);
   for (int64_t i = 0; i < count; ++i) ++begin[experts[i] + 1];
+  for (int64_t e = 0; layer.uses && e < layer.num_experts; ++e) {
+    layer.uses[e] += uint64_t(begin[e + 1]);
+  }
   for (int64_t e = 0; e < layer.num_experts; ++e) begin[e + 1] += begin[e];
   next_slot_.assign(begin, begin + layer.num_experts);
   for (int64_t i = 0; i < count; ++i) {

@@ -9,6 +9,7 @@
 #include "device/host_memory.h"
 #include "ops/kernels.h"
 #include "ops/ops.h"
+#include "ops/stage_clock.h"
 
 namespace hillstar {
 
@@ -40,6 +41,8 @@ class CpuOps : public Ops {
     layer_ = layer;
     first_of_layer_ = first;
   }
+  void EnterStage(Stage stage) override { clock_.Enter(stage); }
+  std::span<const double> stage_seconds() const override { return clock_.seconds(); }
 
   void Embed(const WeightView& table, const StepTokens& step, float* x) override;
   void Norm(const float* x, const NormWeights& norm, int64_t rows, int64_t n, float* y) override;
@@ -124,6 +127,7 @@ class CpuOps : public Ops {
   std::vector<const PageId*> page_ids_;  // of the step's tokens
   int64_t first_row_ = 0;                // of the step that rows are counted from
   int64_t layer_ = 0;
+  StageClock clock_;
   int64_t first_of_layer_ = 0;      // row that the layer's rows are counted from
   std::vector<int32_t> next_slot_;  // [experts]
   std::vector<DrawParams> draws_;   // of the step's rows

@@ -35,6 +35,9 @@ class CudaOps : public Ops {
   void RunStep(const StepTokens& step, bool is_repeated, int part,
                const std::function<void()>& launch) override;
   void EnterLayer(int64_t layer, int64_t first) override;
+  void EnterStage(Stage stage) override {
+    if (profile_) profile_->EnterStage(stage);
+  }
   std::vector<BadToken> TakeBadTokens() override;
   void BeginProfile() override;
   std::vector<KernelTime> EndProfile() override;

@@ -33,7 +33,7 @@ void StepProfile::RecordEvent() {
 
 void StepProfile::BeforeLaunch(const char* name, const LaunchShape& shape, cudaStream_t) {
   RecordEvent();
-  times_.push_back({name, layer_, 0, shape.bytes, shape.products});
+  times_.push_back({name, layer_, 0, shape.bytes, shape.products, stage_});
 }
 
 void StepProfile::Run(const std::function<void()>& launch) {

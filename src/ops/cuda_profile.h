@@ -23,6 +23,7 @@ class StepProfile : private LaunchObserver {
 
   // Of what is launched from here on.
   void EnterLayer(int64_t layer) { layer_ = layer; }
+  void EnterStage(Stage stage) { stage_ = stage; }
   // Captures and replays; adds the median time of each kernel to times().
   void Run(const std::function<void()>& launch);
   const std::vector<KernelTime>& times() const { return times_; }
@@ -33,6 +34,7 @@ class StepProfile : private LaunchObserver {
 
   cudaStream_t stream_;
   int64_t layer_ = 0;
+  Stage stage_ = Stage::kOther;
   std::vector<cudaEvent_t> events_;
   std::vector<KernelTime> times_;
 };

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hillstar/engine_activity.h"
 #include "hillstar/kernel_time.h"
 #include "kv/layout.h"
 #include "numerics/planes.h"
@@ -114,6 +115,8 @@ struct ExpertLayer {
   ExpertShape shape{};
   int64_t num_experts = 0;
   int64_t num_chosen = 0;  // of a token
+  // [experts]: tokens that were sent to each so far, in the backend's memory; null: not counted.
+  uint64_t* uses = nullptr;
   WeightView shared_gate, shared_up, shared_down;
 };
 
@@ -196,6 +199,11 @@ class Ops : public WorkspaceMemory {
   // What is computed from here on belongs to the layer, -1 being the head, and its row 0 is row
   // `first` of those that are left of the step.
   virtual void EnterLayer(int64_t layer, int64_t first = 0) = 0;
+  // What is computed from here on is of this stage, until another is entered; a step ends with
+  // kNone.
+  virtual void EnterStage(Stage stage) = 0;
+  // Seconds in each stage so far, by Stage; empty where the host does not see them.
+  virtual std::span<const double> stage_seconds() const { return {}; }
 
   // What joins rows x f32 [T, n]: rows f32 [T, n], or a mixture of experts, sum of weights[t, r] *
   // rows[slots[t, r]] + shared[t]; see WeightedSumSlice; or nothing.
@@ -304,7 +312,8 @@ class Ops : public WorkspaceMemory {
   virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept);
   // The router's choice for every token: experts int32 [T, k], weights f32 [T, k].
   virtual void Choose(const RouterChoice& first_token, int64_t num_tokens) = 0;
-  // Gives every (token, rank) a slot. experts: int32 [T, num_chosen].
+  // Gives every (token, rank) a slot, and adds the tokens that are there to layer.uses. experts:
+  // int32 [T, num_chosen].
   virtual void GroupByExpert(const int32_t* experts, const StepTokens& step,
                              const ExpertLayer& layer, const ExpertGroups& groups) = 0;
   // FloatLinear of the router, Choose and GroupByExpert, one after the other or at once.
