@@ -84,12 +84,26 @@ void ExpectSame(const Logits& want, std::span<const float> got, const std::strin
 // A script of steps: an engine's logits of everything it is asked for.
 using Script = std::vector<Logits> (*)(Engine& engine);
 
+// What was counted, as far as it is the same on every device.
+void ExpectSameCounts(Engine& cpu, Engine& gpu, const std::string& what) {
+  const EngineActivity want = cpu.activity(), got = gpu.activity();
+  EXPECT_GT(want.tokens, 0u) << what;
+  EXPECT_EQ(want.tokens, got.tokens) << what;
+  EXPECT_EQ(want.steps, got.steps) << what;
+  EXPECT_EQ(want.moe_layers, got.moe_layers) << what;
+  EXPECT_EQ(want.expert_uses, got.expert_uses) << what;
+}
+
+// also_counts: not where decoding runs ahead, which computes a step that nobody takes.
 void ExpectSameScript(const EngineOptions& cpu, Script script, const std::string& what,
-                      bool also_eager = true) {
-  const std::vector<Logits> want = script(*Engine::Open(cpu));
+                      bool also_eager = true, bool also_counts = true) {
+  const auto on_cpu = Engine::Open(cpu);
+  const std::vector<Logits> want = script(*on_cpu);
   for (const bool eager : {false, true}) {
     if (eager && !also_eager) continue;
-    const std::vector<Logits> got = script(*Engine::Open(OnGpu(cpu, eager)));
+    const auto on_gpu = Engine::Open(OnGpu(cpu, eager));
+    const std::vector<Logits> got = script(*on_gpu);
+    if (also_counts) ExpectSameCounts(*on_cpu, *on_gpu, what);
     ASSERT_EQ(want.size(), got.size()) << what;
     for (size_t i = 0; i < want.size(); ++i) {
       ExpectSame(want[i], got[i],
@@ -347,12 +361,30 @@ std::vector<Logits> Decoding(Engine& engine, bool is_greedy) {
 
 TEST_F(CudaBits, GreedyDecodingRunsAhead) {
   ExpectSameScript(
-      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, true); }, "greedy");
+      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, true); }, "greedy",
+      /*also_eager=*/true, /*also_counts=*/false);
 }
 
 TEST_F(CudaBits, DrawnDecodingRunsAhead) {
   ExpectSameScript(
-      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, false); }, "drawn");
+      OnCpu(Tiny()), [](Engine& engine) { return Decoding(engine, false); }, "drawn",
+      /*also_eager=*/true, /*also_counts=*/false);
+}
+
+// The step that was begun ahead is counted where it was computed.
+TEST_F(CudaBits, DecodingCountsTheStepThatNobodyTakes) {
+  const auto cpu = Engine::Open(OnCpu(Tiny())), gpu = Engine::Open(OnGpu(OnCpu(Tiny())));
+  for (Engine* engine : {cpu.get(), gpu.get()}) {
+    const auto a = engine->NewSequence(), b = engine->NewSequence();
+    a->Append(Tokens(2, 20), LogitsMode::kNone);
+    b->Append(Tokens(3, 30), LogitsMode::kNone);
+    const DecodePart parts[] = {{a.get(), 3}, {b.get(), 4}};
+    const int64_t steps = engine == cpu.get() ? 8 : 7;
+    int64_t told = 0;
+    engine->Decode(parts, [&](std::span<const int32_t>) { return ++told < steps; });
+    EXPECT_EQ(told, steps);
+  }
+  ExpectSameCounts(*cpu, *gpu, "one step more");
 }
 
 // Decoding alone against a sampler of the host over the logits of one token after another.
@@ -670,6 +702,37 @@ TEST_F(CudaBits, GraphsAreUsedAgain) {
 
 // What compute-sanitizer's racecheck runs, for which the others take too long (tools/gpu.sh).
 TEST_F(CudaBits, Sanitized) { ExpectSameScript(OnCpu(Tiny()), OneSequence, "one sequence"); }
+
+// Its stages, in the shares of its kernels, are those of all steps; it counts for nothing else.
+TEST_F(CudaBits, AProfileTellsTheStagesAndCountsNowhere) {
+  const auto cpu = Engine::Open(OnCpu(Tiny())), gpu = Engine::Open(OnGpu(OnCpu(Tiny())));
+  const auto on_cpu = cpu->NewSequence(), on_gpu = gpu->NewSequence();
+  on_cpu->Append(Tokens(1, 40), LogitsMode::kNone);
+  on_gpu->Append(Tokens(1, 40), LogitsMode::kNone);
+  const EngineActivity before = gpu->activity();
+  EXPECT_TRUE(before.stages.empty());
+  EXPECT_GT(before.step_seconds, 0);
+  double router = 0, all = 0;
+  for (const KernelTime& kernel : gpu->ProfileStep(*on_gpu, 1)) {
+    EXPECT_EQ(kernel.stage == Stage::kHead, kernel.layer < 0) << kernel.name;
+    router += kernel.stage == Stage::kRouter ? kernel.microseconds : 0;
+    all += kernel.microseconds;
+  }
+  const EngineActivity after = gpu->activity();
+  EXPECT_EQ(after.step_seconds, before.step_seconds);
+  ASSERT_EQ(after.stages.size(), kNumStages);
+  double sum = 0;
+  for (size_t i = 0; i < kNumStages; ++i) {
+    EXPECT_EQ(after.stages[i].name, kStageNames[i]);
+    EXPECT_EQ(after.stages[i].seconds > 0, Stage(i) != Stage::kDraw) << kStageNames[i];
+    sum += after.stages[i].seconds;
+  }
+  EXPECT_NEAR(sum / after.step_seconds, 1, 1e-9);
+  EXPECT_NEAR(after.stages[size_t(Stage::kRouter)].seconds / sum, router / all, 1e-9);
+  on_cpu->Append(Tokens(4, 3), LogitsMode::kLast);
+  on_gpu->Append(Tokens(4, 3), LogitsMode::kLast);
+  ExpectSameCounts(*cpu, *gpu, "after a profile");
+}
 
 TEST_F(CudaBits, EveryKernelOfAStepSaysWhatItMoves) {
   for (const char* format : {"q15", "q8", "fp8"}) {

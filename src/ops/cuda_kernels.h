@@ -133,14 +133,23 @@ void FinishProjections(const KernelContext& context, const FinishTask& task);
 void FloatLinear(const KernelContext& context, const FloatLinearSlice& layer);
 // Ops::Choose. A token whose logits are not finite chooses the first experts.
 void Choose(const KernelContext& context, const RouterChoice& first_token, int64_t num_tokens);
-// Ops::Route for a step of one token that is there, in one launch. *ticket is 0, also afterwards.
+// Ops::Route for a step of one token that is there, in one launch. *ticket is 0, also afterwards;
+// `uses`: of the layer, may be null.
 // False, and nothing is done, where a row of the router does not fit a block's shared memory.
 bool RouteOne(const KernelContext& context, const FloatLinearSlice& router,
-              const RouterChoice& choice, const ExpertGroups& groups, int32_t* ticket);
+              const RouterChoice& choice, const ExpertGroups& groups, uint64_t* uses,
+              int32_t* ticket);
 // Ops::GroupByExpert.
-void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
-                   const int32_t* live, int64_t num_experts, int64_t num_chosen,
-                   const ExpertGroups& groups);
+struct GroupTask {
+  const int32_t* experts = nullptr;  // [tokens, chosen]
+  int64_t num_tokens = 0;
+  const int32_t* live = nullptr;  // null: num_tokens
+  int64_t num_experts = 0;
+  int64_t num_chosen = 0;
+  ExpertGroups groups;
+  uint64_t* uses = nullptr;  // of the layer, or null
+};
+void GroupByExpert(const KernelContext& context, const GroupTask& task);
 
 // combine_cuda.cu --------------------------------------------------------------------------------
 

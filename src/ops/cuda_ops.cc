@@ -470,14 +470,17 @@ void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {
 void CudaOps::Route(const FloatLinearSlice& router, const RouterChoice& first_token,
                     const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) {
   auto* ticket = reinterpret_cast<int32_t*>(ticket_.data());
-  if (step.num_tokens == 1 && RouteOne(context_, router, first_token, groups, ticket)) return;
+  if (step.num_tokens == 1 &&
+      RouteOne(context_, router, first_token, groups, UsesOf(layer), ticket)) {
+    return;
+  }
   Ops::Route(router, first_token, step, layer, groups);
 }
 
 void CudaOps::GroupByExpert(const int32_t* experts, const StepTokens& step,
                             const ExpertLayer& layer, const ExpertGroups& groups) {
-  cuda::GroupByExpert(context_, experts, step.num_tokens, step.live, layer.num_experts,
-                      layer.num_chosen, groups);
+  cuda::GroupByExpert(context_, {experts, step.num_tokens, step.live, layer.num_experts,
+                                 layer.num_chosen, groups, UsesOf(layer)});
 }
 
 namespace {

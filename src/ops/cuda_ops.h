@@ -107,6 +107,8 @@ class CudaOps : public Ops {
   // Waits for what was asked for, and for the codes of bad tokens.
   void ReadCodes();
   StepTokens Shaped(StepTokens step) const;
+  // A profile replays its step some times, which counts nowhere.
+  uint64_t* UsesOf(const ExpertLayer& layer) const { return profile_ ? nullptr : layer.uses; }
   // For what kernels say of their work, if they are timed.
   void CountKeys(const StepInput& input);
   // Tokens that a step of num_tokens is shaped for, so that few shapes come.

@@ -92,7 +92,14 @@ void LaunchFloatLinear(const KernelContext& context, const FloatLinearSlice& s) 
 struct RouteTask {
   RouterChoice choice;
   ExpertGroups groups;  // of a step of one token, or empty
+  uint64_t* uses = nullptr;
 };
+
+// Nobody waits for the sum.
+__device__ __forceinline__ void AddUses(uint64_t* uses, int64_t expert, int count) {
+  using Word = unsigned long long;
+  if (uses && count > 0) atomicAdd(reinterpret_cast<Word*>(uses + expert), Word(count));
+}
 
 // What a block chooses with, in shared memory.
 struct ChoiceScratch {
@@ -183,6 +190,7 @@ __device__ __forceinline__ void ChooseByBlock(const RouteTask& task, int64_t t,
     } else {
       task.groups.slots[r] = before;
       task.groups.slot_tokens[before] = 0;
+      AddUses(task.uses, e, 1);
     }
   }
 }
@@ -229,19 +237,21 @@ __global__ void __launch_bounds__(kNumPartials)
 }
 
 // A warp an expert: counts the pairs of lower experts, then gives its own their slots in order.
-__global__ void __launch_bounds__(kNumPartials)
-    GroupKernel(const int32_t* experts, int64_t num_tokens, const int32_t* live,
-                int64_t num_experts, int64_t num_chosen, ExpertGroups groups) {
+__global__ void __launch_bounds__(kNumPartials) GroupKernel(GroupTask task) {
   WaitForPrevious();
   LetNextBegin();
+  const int32_t* experts = task.experts;
+  const int64_t num_experts = task.num_experts, num_chosen = task.num_chosen;
+  const ExpertGroups& groups = task.groups;
   const int lane = threadIdx.x % kWarpLanes;
   const int64_t e = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarpLanes;
   if (e >= num_experts) return;
-  const int64_t count = (live ? *live : num_tokens) * num_chosen;
+  const int64_t count = (task.live ? *task.live : task.num_tokens) * num_chosen;
   int before = 0;
   for (int64_t i = lane; i < count; i += kWarpLanes) before += experts[i] < e;
-  int32_t next = WarpSum(before);
-  if (lane == 0) groups.begin[e] = next;
+  const int32_t begin = WarpSum(before);
+  int32_t next = begin;
+  if (lane == 0) groups.begin[e] = begin;
   for (int64_t first = 0; first < count; first += kWarpLanes) {
     const int64_t i = first + lane;
     const bool is_mine = i < count && experts[i] == e;
@@ -253,9 +263,10 @@ __global__ void __launch_bounds__(kNumPartials)
     }
     next += __popc(mine);
   }
+  if (lane == 0) AddUses(task.uses, e, next - begin);
   if (e != num_experts - 1) return;
   if (lane == 0) groups.begin[num_experts] = int32_t(count);
-  for (int64_t i = count + lane; i < num_tokens * num_chosen; i += kWarpLanes) {
+  for (int64_t i = count + lane; i < task.num_tokens * num_chosen; i += kWarpLanes) {
     groups.slots[i] = int32_t(i);  // of tokens that are not there
     groups.slot_tokens[i] = int32_t(i / num_chosen);
   }
@@ -285,24 +296,23 @@ void Choose(const KernelContext& context, const RouterChoice& first_token, int64
 }
 
 bool RouteOne(const KernelContext& context, const FloatLinearSlice& router,
-              const RouterChoice& choice, const ExpertGroups& groups, int32_t* ticket) {
+              const RouterChoice& choice, const ExpertGroups& groups, uint64_t* uses,
+              int32_t* ticket) {
   CHECK(router.num_tokens == 1 && router.first_row == 0 && router.num_rows == choice.num_experts);
   const size_t shared = ChoiceScratch::Bytes(choice) + size_t(router.cols) * sizeof(float);
   if (shared + kStaticBytes > size_t(context.shared_bytes)) return false;
   LaunchShape shape{dim3(unsigned(router.num_rows)), dim3(kNumPartials), shared};
   AddWork(router, &shape);
-  Launch("the router", RouteKernel, shape, context.stream, router, RouteTask{choice, groups},
+  Launch("the router", RouteKernel, shape, context.stream, router, RouteTask{choice, groups, uses},
          ticket, context.bad.first, context.bad.code);
   return true;
 }
 
-void GroupByExpert(const KernelContext& context, const int32_t* experts, int64_t num_tokens,
-                   const int32_t* live, int64_t num_experts, int64_t num_chosen,
-                   const ExpertGroups& groups) {
+void GroupByExpert(const KernelContext& context, const GroupTask& task) {
   Launch("grouping by expert", GroupKernel,
-         {dim3(unsigned(CeilDiv(num_experts, kWarps))), dim3(kNumPartials), 0,
-          double((3 * num_tokens * num_chosen + num_experts) * 4)},
-         context.stream, experts, num_tokens, live, num_experts, num_chosen, groups);
+         {dim3(unsigned(CeilDiv(task.num_experts, kWarps))), dim3(kNumPartials), 0,
+          double((3 * task.num_tokens * task.num_chosen + task.num_experts) * 4)},
+         context.stream, task);
 }
 
 }  // namespace hillstar::cuda

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 
 #include "ops/cuda_step_test.h"
 
@@ -189,9 +190,14 @@ void ExpectSameGroups(const ChoiceShape& shape, int64_t live, TestRandom& random
   ExpertLayer layer;
   layer.num_experts = shape.experts;
   layer.num_chosen = shape.chosen;
+  AlignedVector<uint64_t> uses(size_t(shape.experts), uint64_t{0xffffffff});
+  const DeviceArray<uint64_t> device_uses(uses);
+  layer.uses = uses.data();
   ReferenceOps reference;
   reference->GroupByExpert(experts.data(), step, layer,
                            {begin.data(), slots.data(), slot_tokens.data()});
+  EXPECT_EQ(std::accumulate(uses.begin(), uses.end(), uint64_t{0}),
+            uint64_t(shape.experts) * 0xffffffff + uint64_t(live * shape.chosen));
   for (size_t i = size_t(live * shape.chosen); i < pairs; ++i) {
     experts[i] = -1;
     slots[i] = int32_t(i);
@@ -201,12 +207,21 @@ void ExpectSameGroups(const ChoiceShape& shape, int64_t live, TestRandom& random
   const DeviceArray<int32_t> device_experts(experts), device_begin(begin.size()),
       device_slots(pairs), device_slot_tokens(pairs);
   const DeviceArray<int32_t> device_live(AlignedVector<int32_t>{int32_t(live)});
-  GroupByExpert(*context, device_experts.data(), shape.tokens,
-                live == shape.tokens ? nullptr : device_live.data(), shape.experts, shape.chosen,
-                {device_begin.data(), device_slots.data(), device_slot_tokens.data()});
+  GroupTask task{device_experts.data(),
+                 shape.tokens,
+                 live == shape.tokens ? nullptr : device_live.data(),
+                 shape.experts,
+                 shape.chosen,
+                 {device_begin.data(), device_slots.data(), device_slot_tokens.data()},
+                 device_uses.data()};
+  GroupByExpert(*context, task);
   EXPECT_EQ(FirstDifferenceOf(device_begin.Download(), begin), "");
   EXPECT_EQ(FirstDifferenceOf(device_slots.Download(), slots), "");
   EXPECT_EQ(FirstDifferenceOf(device_slot_tokens.Download(), slot_tokens), "");
+  EXPECT_EQ(FirstDifferenceOf(device_uses.Download(), uses), "");
+  task.uses = nullptr;
+  GroupByExpert(*context, task);
+  EXPECT_EQ(FirstDifferenceOf(device_uses.Download(), uses), "");
 }
 
 TEST(RouterCuda, GroupsEqualTheReference) {
@@ -239,6 +254,8 @@ TEST(RouterCuda, OneTokenIsRoutedAtOnce) {
         if (is_bad) x[size_t(cols / 2)] = kNaN;
         const auto bias = TestValues(ValueKind::kNormal, shape.experts, random);
         const size_t experts = size_t(shape.experts), chosen = size_t(shape.chosen);
+        AlignedVector<uint64_t> uses(experts, uint64_t{0xffffffff});
+        const DeviceArray<uint64_t> device_uses(uses);
         AlignedVector<float> logits(experts), weights(chosen);
         AlignedVector<int32_t> ids(chosen), begin(experts + 1), slots(chosen), tokens(chosen);
         RouterChoice choice{logits.data(), bias.data(),     shape.experts,
@@ -251,6 +268,7 @@ TEST(RouterCuda, OneTokenIsRoutedAtOnce) {
         ExpertLayer layer;
         layer.num_experts = shape.experts;
         layer.num_chosen = shape.chosen;
+        layer.uses = uses.data();
         ReferenceOps reference;
         reference->Route(router, choice, step, layer, {begin.data(), slots.data(), tokens.data()});
         const std::vector<int32_t> bad = reference.TakeBad(1);
@@ -270,7 +288,7 @@ TEST(RouterCuda, OneTokenIsRoutedAtOnce) {
         choice.weights = device_weights.data();
         ASSERT_TRUE(RouteOne(*context, router, choice,
                              {device_begin.data(), device_slots.data(), device_tokens.data()},
-                             ticket.data()));
+                             device_uses.data(), ticket.data()));
         EXPECT_EQ(context.bad(), bad);
         EXPECT_EQ(ticket.Download()[0], 0);
         if (is_bad) continue;
@@ -280,6 +298,7 @@ TEST(RouterCuda, OneTokenIsRoutedAtOnce) {
         EXPECT_EQ(FirstDifferenceOf(device_begin.Download(), begin), "");
         EXPECT_EQ(FirstDifferenceOf(device_slots.Download(), slots), "");
         EXPECT_EQ(FirstDifferenceOf(device_tokens.Download(), tokens), "");
+        EXPECT_EQ(FirstDifferenceOf(device_uses.Download(), uses), "");
       }
     }
   }
