@@ -171,6 +171,9 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind kind
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind,
                             cudaStream_t stream) {
+  // A GPU may write what it has yet to read.
+  const auto distance = static_cast<uint8_t*>(to) - static_cast<const uint8_t*>(from);
+  if (distance != 0 && size_t(std::abs(distance)) < n) return Return(cudaErrorInvalidValue);
   return Do(stream, [=] { std::memmove(to, from, n); });
 }
 cudaError_t cudaMemset(void* to, int value, size_t n) {
