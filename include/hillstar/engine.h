@@ -191,8 +191,10 @@ class Engine {
 
   virtual std::unique_ptr<Sequence> NewSequence(const SequenceOptions& options = {}) = 0;
   // One step for sequences of any lengths: the same bits as each alone. An error ends its own part
-  // only. REQUIRES: different sequences, at most max_step_tokens() in all, at most
-  // EngineOptions::max_sequences parts; results.size() == parts.size().
+  // only. A part whose flag is set meanwhile leaves within two layers; a step of single tokens is
+  // computed to its end on a GPU. The call returns when the others are done. REQUIRES: different
+  // sequences, at most max_step_tokens() in all, at most EngineOptions::max_sequences parts;
+  // results.size() == parts.size().
   virtual void Step(std::span<const StepPart> parts, std::span<StepResult> results) = 0;
   // Appends each part's next token, draws the token behind it and tells it, appends that, and so on
   // until on_next returns false: what it was told last is not appended. The tokens are those that a

@@ -229,8 +229,14 @@ void ForwardPass::DropRowsBefore(int64_t first) {
   w_.selection.counts += first;
 }
 
-void ForwardPass::LetLeave() {
-  if (!ops_.is_host()) return;
+// A GPU that runs ahead is followed only for the sake of somebody who may be cancelled.
+bool ForwardPass::CanLeave() const {
+  if (ops_.is_host()) return true;
+  const auto has_flag = [](const BatchToken& token) { return token.sequence->cancel != nullptr; };
+  return !is_repeated_ && std::ranges::any_of(tokens_, has_flag);
+}
+
+void ForwardPass::ListKept() {
   using Outcome = StepSequence::Outcome;
   kept_.clear();
   for (const BatchToken& token : tokens_) {
@@ -239,7 +245,16 @@ void ForwardPass::LetLeave() {
     if (s.outcome == Outcome::kDone && cancelled) s.outcome = Outcome::kCancelled;
     if (s.outcome == Outcome::kDone) kept_.push_back(int32_t(&token - tokens_.data()));
   }
+}
+
+void ForwardPass::LetLeave() {
+  if (!CanLeave()) return;
+  ops_.Follow();
+  ListKept();
   if (kept_.size() == tokens_.size()) return;
+  // On a host both are done.
+  CompleteResidual();
+  NoteBadTokens();
   ops_.KeepRows(w_.x, c_.hidden_size * int64_t(sizeof(float)), kept_);
   ops_.KeepRows(w_.selection.counts, sizeof(int32_t), kept_);
   if (w_.selection.lists) {

@@ -63,8 +63,9 @@ class ForwardPass {
   // Asks for the step; the rows of `residual()` will be the residual streams after the last layer
   // of tokens first_wanted and later (of a prompt's other tokens, only the KV rows matter, and the
   // last layer computes nothing else). The pages must be writable (SequenceKv::Prepare). A sequence
-  // that is cancelled before the step - on a host before a layer - or meets a value that is not
-  // finite leaves the step, which its outcome tells after Finish; the others go on. REQUIRES:
+  // that is cancelled before the step, or before a layer unless the step is replayed, or that meets
+  // a value that is not finite leaves the step, which its outcome tells after Finish; the others go
+  // on. On a GPU the host looks when the layer before that one begins. REQUIRES:
   // first_wanted is 0 with a tap; outcomes are kDone. Returns how many tokens it began with.
   int64_t Run(std::span<const BatchToken> tokens, int64_t first_wanted, const LayerTap& tap);
   // The tokens, by their places in the step, whose rows residual() holds.
@@ -130,8 +131,12 @@ class ForwardPass {
   void BeginStep(bool is_next = false);
   void RunLayers(int64_t first_wanted, const LayerTap& tap);
   void DropRowsBefore(int64_t first);
-  // Cancelled sequences and those with an outcome leave the step, where it computes at once.
+  // Cancelled sequences and those with an outcome leave the step.
   void LetLeave();
+  // Whether they may.
+  bool CanLeave() const;
+  // Sets the outcome of those that are cancelled; kept_: the places of the others' tokens.
+  void ListKept();
   // Of the layer that was entered; on a GPU, of the step.
   void NoteBadTokens();
   static void NoteOutcome(const BadToken& bad, StepSequence& sequence, int64_t position);

@@ -37,6 +37,9 @@ CudaOps::~CudaOps() {
     cudaEventDestroy(answer.done);
     cudaFreeHost(answer.values);
   }
+  for (cudaEvent_t event : followed_) {
+    if (event) cudaEventDestroy(event);
+  }
   cudaFreeHost(codes_);
   cudaFreeHost(host_floats_);
 }
@@ -82,6 +85,10 @@ void CudaOps::Prepare(const Limits& limits) {
   if (!codes_) {
     Check(cudaHostAlloc(&codes_, size_t(limits.max_tokens) * sizeof(int32_t), cudaHostAllocDefault),
           "taking pinned memory");
+  }
+  for (cudaEvent_t& event : followed_) {
+    if (event) continue;
+    Check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
   }
   while (answers_.size() < kQuestions) {
     Answer& answer = answers_.emplace_back();
@@ -204,6 +211,12 @@ std::vector<BadToken> BadTokensOf(std::span<const int32_t> codes) {
 }
 
 }  // namespace
+
+// An event that was never recorded is not waited for.
+void CudaOps::Follow() {
+  Check(cudaEventRecord(followed_[num_followed_++ % 2], memory_.stream()), "recording an event");
+  Check(cudaEventSynchronize(followed_[num_followed_ % 2]), "waiting for a layer");
+}
 
 std::vector<BadToken> CudaOps::TakeBadTokens() {
   if (!has_codes_) ReadCodes();
@@ -461,6 +474,19 @@ void CudaOps::ListAll(const StepTokens& step, const Selection& selection) {
 
 void CudaOps::Clear(void* bytes, size_t num_bytes) {
   Check(cudaMemsetAsync(bytes, 0, num_bytes, memory_.stream()), "clearing memory");
+}
+
+// A copy must not write what it reads: rows that move by some places are copied so many at a time.
+void CudaOps::KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) {
+  uint8_t* bytes = static_cast<uint8_t*>(rows);
+  for (size_t i = 0, count = 1; i < kept.size(); i += count, count = 1) {
+    const size_t from = size_t(kept[i]), by = from - i;
+    if (by == 0) continue;
+    while (count < by && i + count < kept.size() && size_t(kept[i + count]) == from + count)
+      ++count;
+    memory_.Copy(bytes + i * size_t(row_bytes), bytes + from * size_t(row_bytes),
+                 count * size_t(row_bytes));
+  }
 }
 
 void CudaOps::Choose(const RouterChoice& first_token, int64_t num_tokens) {

@@ -38,6 +38,7 @@ class CudaOps : public Ops {
   void EnterStage(Stage stage) override {
     if (profile_) profile_->EnterStage(stage);
   }
+  void Follow() override;
   std::vector<BadToken> TakeBadTokens() override;
   void BeginProfile() override;
   std::vector<KernelTime> EndProfile() override;
@@ -81,6 +82,7 @@ class CudaOps : public Ops {
               const ActivationPlanes& out) override;
   void ListAll(const StepTokens& step, const Selection& selection) override;
   void Clear(void* bytes, size_t num_bytes) override;
+  void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) override;
   void Choose(const RouterChoice& first_token, int64_t num_tokens) override;
   void Route(const FloatLinearSlice& router, const RouterChoice& first_token,
              const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) override;
@@ -133,6 +135,8 @@ class CudaOps : public Ops {
     int64_t num_drawn = 0, num_tokens = 0;
   };
   std::vector<Answer> answers_;
+  cudaEvent_t followed_[2] = {};  // of the last calls of Follow
+  uint64_t num_followed_ = 0;
   uint64_t num_asked_ = 0, num_taken_ = 0;
   int64_t max_drawn_ = 0;               // rows of a step that are drawn from, or lie before these
   DeviceBuffer drawn_;                  // int32 [max_drawn]

@@ -4,12 +4,11 @@
 
 namespace hillstar {
 
-// What only a backend that runs ahead has, and what only one that computes at once has.
+// What only a backend that runs ahead has.
 StepTokens Ops::NextStep(const StepInput&) {
   CHECK(!is_host());
   return {};
 }
-void Ops::KeepRows(void*, int64_t, std::span<const int32_t>) { CHECK(is_host()); }
 
 void Ops::Route(const FloatLinearSlice& router, const RouterChoice& first_token,
                 const StepTokens& step, const ExpertLayer& layer, const ExpertGroups& groups) {

@@ -179,8 +179,7 @@ class Ops : public WorkspaceMemory {
   };
   virtual void Prepare(const Limits& limits) = 0;
   virtual std::string_view name() const = 0;  // e.g. "avx512"
-  // Whether results are there when a call returns, in memory that the host can read and write. Then
-  // tokens may leave a step between layers.
+  // Whether results are there when a call returns, in memory that the host can read and write.
   virtual bool is_host() const = 0;
 
   // Begins a step. May round its number of tokens up, to at most max_tokens, where `is_repeated`:
@@ -202,6 +201,10 @@ class Ops : public WorkspaceMemory {
   // What is computed from here on is of this stage, until another is entered; a step ends with
   // kNone.
   virtual void EnterStage(Stage stage) = 0;
+  // Waits until everything is there that was asked for before the last call of this: called once a
+  // layer, it lets the device be busy with one while the host asks for the next. Not while a step
+  // is captured.
+  virtual void Follow() {}
   // Seconds in each stage so far, by Stage; empty where the host does not see them.
   virtual std::span<const double> stage_seconds() const { return {}; }
 
@@ -308,8 +311,7 @@ class Ops : public WorkspaceMemory {
   // bytes = 0.
   virtual void Clear(void* bytes, size_t num_bytes) = 0;
   // rows[i] = rows[kept[i]] for ascending `kept`: closes the gaps that tokens leave behind.
-  // REQUIRES is_host().
-  virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept);
+  virtual void KeepRows(void* rows, int64_t row_bytes, std::span<const int32_t> kept) = 0;
   // The router's choice for every token: experts int32 [T, k], weights f32 [T, k].
   virtual void Choose(const RouterChoice& first_token, int64_t num_tokens) = 0;
   // Gives every (token, rank) a slot, and adds the tokens that are there to layer.uses. experts:
