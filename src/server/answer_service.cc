@@ -2,7 +2,15 @@
 
 #include <fmt/format.h>
 
+#include "core/log.h"
+
 namespace hillstar {
+namespace {
+
+constexpr std::chrono::milliseconds kActivityPeriod{500};
+constexpr std::chrono::seconds kActivityInterest{5};  // of somebody who has asked
+
+}  // namespace
 
 AnswerService::AnswerService(Engine& engine, Options options)
     : engine_(engine),
@@ -10,6 +18,7 @@ AnswerService::AnswerService(Engine& engine, Options options)
       trie_(TokenTrie::Of(engine.tokenizer())),
       batch_(std::make_unique<ContinuousBatch>(engine, options_.batch)) {
   TakeSnapshot();
+  activity_ = std::make_shared<const EngineActivity>(engine_.activity());
 }
 
 // What was submitted after Run has ended, or where it never ran, ends here.
@@ -56,12 +65,14 @@ void AnswerService::Cancel(const std::shared_ptr<AnswerJob>& job) {
 }
 
 void AnswerService::Run() {
+  MeasureStages();
   while (true) {
     const bool has_computed = batch_->Step();
     TakeSnapshot();
+    TakeActivity();
     {
       const std::lock_guard lock(mutex_);
-      if (is_stopping_ && (!has_computed || AnswerJob::Clock::now() >= deadline_)) break;
+      if (is_stopping_ && (!has_computed || Clock::now() >= deadline_)) break;
     }
     constexpr std::chrono::seconds kLong{60};
     if (!has_computed) batch_->WaitForRequest(kLong);
@@ -73,7 +84,7 @@ void AnswerService::Run() {
 
 void AnswerService::Stop(std::chrono::milliseconds grace) {
   const std::lock_guard lock(mutex_);
-  const auto deadline = AnswerJob::Clock::now() + grace;
+  const auto deadline = Clock::now() + grace;
   deadline_ = is_stopping_ ? std::min(deadline_, deadline) : deadline;
   is_stopping_ = true;
   batch_->WakeUp();
@@ -82,8 +93,39 @@ void AnswerService::Stop(std::chrono::milliseconds grace) {
 ServiceSnapshot AnswerService::snapshot() const {
   const std::lock_guard lock(mutex_);
   ServiceSnapshot now = snapshot_;
-  now.seconds = std::chrono::duration<double>(AnswerJob::Clock::now() - began_).count();
+  now.seconds = std::chrono::duration<double>(Clock::now() - began_).count();
   return now;
+}
+
+std::shared_ptr<const EngineActivity> AnswerService::activity() {
+  const std::lock_guard lock(mutex_);
+  const Clock::time_point now = Clock::now();
+  if (activity_wanted_until_ < now) batch_->WakeUp();
+  activity_wanted_until_ = now + kActivityInterest;
+  return activity_;
+}
+
+void AnswerService::TakeActivity() {
+  {
+    const std::lock_guard lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    if (now > activity_wanted_until_ || now < activity_taken_ + kActivityPeriod) return;
+    activity_taken_ = now;
+  }
+  auto activity = std::make_shared<const EngineActivity>(engine_.activity());
+  const std::lock_guard lock(mutex_);
+  activity_ = std::move(activity);
+}
+
+void AnswerService::MeasureStages() {
+  constexpr int32_t kAnyToken = 0;
+  try {
+    const auto sequence = engine_.NewSequence({.shares_prefixes = false});
+    sequence->Append({&kAnyToken, 1}, LogitsMode::kNone);
+    engine_.ProfileStep(*sequence, kAnyToken);
+  } catch (const Error& error) {
+    LogWarn(fmt::format("the steps' stages could not be measured: {}", error.what()));
+  }
 }
 
 void AnswerService::TakeSnapshot() {

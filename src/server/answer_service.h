@@ -45,13 +45,21 @@ class AnswerService {
   void Stop(std::chrono::milliseconds grace);
 
   ServiceSnapshot snapshot() const;
+  // What the engine has done, as it was at most a second ago as long as somebody asks every few
+  // seconds: reading it costs a step of a GPU a round trip, so that it is not read for nobody.
+  std::shared_ptr<const EngineActivity> activity();
 
  private:
+  using Clock = AnswerJob::Clock;
+
   void TakeSnapshot();
+  void TakeActivity();
+  // A GPU's steps are not timed by stage as they run: one is measured for all.
+  void MeasureStages();
 
   Engine& engine_;
   const Options options_;
-  const AnswerJob::Clock::time_point began_ = AnswerJob::Clock::now();
+  const Clock::time_point began_ = Clock::now();
   std::shared_ptr<const TokenTrie> trie_;
   std::unique_ptr<ContinuousBatch> batch_;
   TaskQueue delivery_{1};  // ends before the batch, which its tasks may refer to
@@ -59,8 +67,10 @@ class AnswerService {
   mutable std::mutex mutex_;  // for what follows, and for places and numbers of jobs
   int64_t num_open_ = 0;      // answers that count for the queue's limit
   bool is_stopping_ = false;
-  AnswerJob::Clock::time_point deadline_;
+  Clock::time_point deadline_;
   ServiceSnapshot snapshot_;
+  std::shared_ptr<const EngineActivity> activity_;
+  Clock::time_point activity_taken_, activity_wanted_until_;
 };
 
 }  // namespace hillstar

@@ -56,6 +56,23 @@ bool IsJson(std::string_view content_type) {
   return lower == "application/json";
 }
 
+void AddActivity(const EngineActivity& activity, OrderedJson* body) {
+  (*body)["steps"] = activity.steps;
+  (*body)["step_seconds"] = activity.step_seconds;
+  OrderedJson& stages = (*body)["stages"] = OrderedJson::array();
+  for (const EngineActivity::StageTime& stage : activity.stages) {
+    stages.push_back({{"name", stage.name}, {"seconds", stage.seconds}});
+  }
+  const auto experts = size_t(activity.num_experts);
+  OrderedJson uses = OrderedJson::array();
+  for (size_t layer = 0; layer < activity.moe_layers.size(); ++layer) {
+    const auto row = std::span(activity.expert_uses).subspan(layer * experts, experts);
+    uses.push_back(std::vector<uint64_t>(row.begin(), row.end()));
+  }
+  (*body)["experts"] = {
+      {"layers", activity.moe_layers}, {"num_experts", experts}, {"uses", std::move(uses)}};
+}
+
 const char* OutcomeName(JobReport::Outcome outcome) {
   switch (outcome) {
     case JobReport::Outcome::kDone: return "done";
@@ -252,7 +269,7 @@ void ApiServer::Health(const RequestPtr&, const ReplyPtr& reply) {
 
 void ApiServer::Metrics(const RequestPtr&, const ReplyPtr& reply) {
   reply->Send(200, {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},
-              metrics_.Text(service_.snapshot(), engine_.memory()));
+              metrics_.Text(service_.snapshot(), *service_.activity(), engine_.memory()));
 }
 
 void ApiServer::Live(const RequestPtr&, const ReplyPtr& reply) {
@@ -265,10 +282,11 @@ void ApiServer::Live(const RequestPtr&, const ReplyPtr& reply) {
                    {"model", options_.model},
                    {"device", options_.device}};
   body["tokens"] = {{"prompt", now.counts.prompt_tokens},
-                    {"cached", totals.cached},
+                    {"cached", int64_t(totals.cached)},
                     {"answer", now.counts.answer_tokens}};
-  body["requests"] = {
-      {"done", totals.done}, {"failed", totals.failed}, {"cancelled", totals.cancelled}};
+  body["requests"] = {{"done", int64_t(totals.done)},
+                      {"failed", int64_t(totals.failed)},
+                      {"cancelled", int64_t(totals.cancelled)}};
   body["sequences"] = {{"running", now.phases.running},
                        {"waiting", now.phases.waiting},
                        {"paused", now.phases.paused},
@@ -276,7 +294,7 @@ void ApiServer::Live(const RequestPtr&, const ReplyPtr& reply) {
   body["pages"] = {{"total", now.kv.total_pages},
                    {"used", now.kv.total_pages - now.kv.available_pages},
                    {"prefix", now.kv.prefix_pages}};
-  body["steps"] = now.counts.steps;
+  AddActivity(*service_.activity(), &body);
   SendJson(*reply, 200, body);
 }
 

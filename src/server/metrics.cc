@@ -64,6 +64,10 @@ struct ServerMetrics::Families {
   prometheus::Family<prometheus::Gauge>& memory =
       Gauges("hillstar_memory_bytes", "Memory that the model takes, by what for.");
   prometheus::Gauge& steps = Gauges("hillstar_steps", "Steps computed since the start.").Add({});
+  prometheus::Gauge& step_seconds =
+      Gauges("hillstar_step_seconds", "Time in which steps were computed since the start.").Add({});
+  prometheus::Family<prometheus::Gauge>& stages =
+      Gauges("hillstar_stage_seconds", "What the steps' time went to since the start.");
   prometheus::Family<prometheus::Gauge>& computed =
       Gauges("hillstar_computed_tokens", "Tokens that steps computed since the start.");
   prometheus::Gauge& pauses =
@@ -100,7 +104,8 @@ ServerMetrics::Totals ServerMetrics::totals() const {
           f.done.Value(),   f.failed.Value(), f.cancelled.Value()};
 }
 
-std::string ServerMetrics::Text(const ServiceSnapshot& snapshot, const MemoryPlan& memory) {
+std::string ServerMetrics::Text(const ServiceSnapshot& snapshot, const EngineActivity& activity,
+                                const MemoryPlan& memory) {
   Families& f = *families_;
   f.answers.Add({{"state", "running"}}).Set(double(snapshot.phases.running));
   f.answers.Add({{"state", "waiting"}}).Set(double(snapshot.phases.waiting));
@@ -117,6 +122,10 @@ std::string ServerMetrics::Text(const ServiceSnapshot& snapshot, const MemoryPla
   f.steps.Set(double(snapshot.counts.steps));
   f.computed.Add({{"kind", "prompt"}}).Set(double(snapshot.counts.prompt_tokens));
   f.computed.Add({{"kind", "answer"}}).Set(double(snapshot.counts.answer_tokens));
+  f.step_seconds.Set(activity.step_seconds);
+  for (const EngineActivity::StageTime& stage : activity.stages) {
+    f.stages.Add({{"stage", stage.name}}).Set(stage.seconds);
+  }
   f.pauses.Set(double(snapshot.counts.pauses));
   return prometheus::TextSerializer().Serialize(f.registry.Collect());
 }

@@ -26,7 +26,8 @@ class ServerMetrics {
   };
   Totals totals() const;
   // With the state of the service as it is now.
-  std::string Text(const ServiceSnapshot& snapshot, const MemoryPlan& memory);
+  std::string Text(const ServiceSnapshot& snapshot, const EngineActivity& activity,
+                   const MemoryPlan& memory);
 
  private:
   struct Families;
