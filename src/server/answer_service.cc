@@ -8,7 +8,6 @@ namespace hillstar {
 namespace {
 
 constexpr std::chrono::milliseconds kActivityPeriod{500};
-constexpr std::chrono::seconds kActivityInterest{5};  // of somebody who has asked
 
 }  // namespace
 
@@ -69,7 +68,7 @@ void AnswerService::Run() {
   while (true) {
     const bool has_computed = batch_->Step();
     TakeSnapshot();
-    TakeActivity();
+    TakeActivity(!has_computed);
     {
       const std::lock_guard lock(mutex_);
       if (is_stopping_ && (!has_computed || Clock::now() >= deadline_)) break;
@@ -97,21 +96,17 @@ ServiceSnapshot AnswerService::snapshot() const {
   return now;
 }
 
-std::shared_ptr<const EngineActivity> AnswerService::activity() {
+std::shared_ptr<const EngineActivity> AnswerService::activity() const {
   const std::lock_guard lock(mutex_);
-  const Clock::time_point now = Clock::now();
-  if (activity_wanted_until_ < now) batch_->WakeUp();
-  activity_wanted_until_ = now + kActivityInterest;
   return activity_;
 }
 
-void AnswerService::TakeActivity() {
-  {
-    const std::lock_guard lock(mutex_);
-    const Clock::time_point now = Clock::now();
-    if (now > activity_wanted_until_ || now < activity_taken_ + kActivityPeriod) return;
-    activity_taken_ = now;
-  }
+void AnswerService::TakeActivity(bool rests) {
+  const Clock::time_point now = Clock::now();
+  const int64_t steps = batch_->counts().steps;
+  if (steps == activity_steps_ || (!rests && now < activity_taken_ + kActivityPeriod)) return;
+  activity_taken_ = now;
+  activity_steps_ = steps;
   auto activity = std::make_shared<const EngineActivity>(engine_.activity());
   const std::lock_guard lock(mutex_);
   activity_ = std::move(activity);

@@ -45,15 +45,15 @@ class AnswerService {
   void Stop(std::chrono::milliseconds grace);
 
   ServiceSnapshot snapshot() const;
-  // What the engine has done, as it was at most a second ago as long as somebody asks every few
-  // seconds: reading it costs a step of a GPU a round trip, so that it is not read for nobody.
-  std::shared_ptr<const EngineActivity> activity();
+  // What the engine has done, as it was half a second ago at most.
+  std::shared_ptr<const EngineActivity> activity() const;
 
  private:
   using Clock = AnswerJob::Clock;
 
   void TakeSnapshot();
-  void TakeActivity();
+  // Reading it costs a GPU a round trip, so that it is done now and then, and before a rest.
+  void TakeActivity(bool rests);
   // A GPU's steps are not timed by stage as they run: one is measured for all.
   void MeasureStages();
 
@@ -62,7 +62,9 @@ class AnswerService {
   const Clock::time_point began_ = Clock::now();
   std::shared_ptr<const TokenTrie> trie_;
   std::unique_ptr<ContinuousBatch> batch_;
-  TaskQueue delivery_{1};  // ends before the batch, which its tasks may refer to
+  TaskQueue delivery_{1};             // ends before the batch, which its tasks may refer to
+  Clock::time_point activity_taken_;  // by Run
+  int64_t activity_steps_ = 0;        // computed then
 
   mutable std::mutex mutex_;  // for what follows, and for places and numbers of jobs
   int64_t num_open_ = 0;      // answers that count for the queue's limit
@@ -70,7 +72,6 @@ class AnswerService {
   Clock::time_point deadline_;
   ServiceSnapshot snapshot_;
   std::shared_ptr<const EngineActivity> activity_;
-  Clock::time_point activity_taken_, activity_wanted_until_;
 };
 
 }  // namespace hillstar
