@@ -72,6 +72,7 @@ class ThinkSplitter {
   };
   Piece Push(std::string_view text);  // holds back what may become a tag
   Piece Finish();
+  bool is_thinking() const { return thinking_; }
 
  private:
   bool thinking_;
