@@ -9,19 +9,9 @@
 #include "model/config.h"
 #include "server/api_error.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/tool_call_reader.h"
 
 namespace hillstar {
-namespace {
-
-bool IsToolName(std::string_view name) {
-  const auto is_part = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.' || c == ':' || c == '/';
-  };
-  return !name.empty() && name.size() <= 128 && std::ranges::all_of(name, is_part);
-}
-
-}  // namespace
 
 void ReadSampling(JsonFields& fields, const AnswerDefaults& defaults, SamplingParams* sampling) {
   SamplingParams& s = *sampling;
