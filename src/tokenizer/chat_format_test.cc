@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "hillstar/error.h"
+#include "tokenizer/answer_reader.h"
 
 namespace hillstar {
 namespace {
@@ -137,6 +138,66 @@ TEST(GlmFormatTest, ArgumentsOfEveryShape) {
   }
 }
 
+TEST(GlmFormatTest, CallsOfEarlierTurnsStayAndTheirReasoningGoes) {
+  const Messages messages = {User("1"),
+                             Assistant("", "r1", {{"f", "null"}, {"g", R"({"a":"x"})"}}),
+                             Tool(""),
+                             Tool("two\n"),
+                             Assistant("done", "r2"),
+                             User("2"),
+                             Assistant("a", "r3", {{"f", ""}}),
+                             Tool("three"),
+                             Assistant("b", "r4", {{"f", "{}"}}),
+                             Tool("four")};
+  const auto expected = [&](const std::string& r1, const std::string& r2) {
+    return std::string(kStart) + "<|user|>1<|assistant|><think>" + r1 +
+           "</think><tool_call>f</tool_call><tool_call>g<arg_key>a</arg_key><arg_value>x"
+           "</arg_value></tool_call><|observation|><tool_response></tool_response><tool_response>"
+           "two\n</tool_response><|assistant|><think>" +
+           r2 +
+           "</think>done<|user|>2<|assistant|><think>r3</think>a<tool_call>f</tool_call>"
+           "<|observation|><tool_response>three</tool_response><|assistant|><think>r4</think>b"
+           "<tool_call>f</tool_call><|observation|><tool_response>four</tool_response>"
+           "<|assistant|><think>";
+  };
+  EXPECT_EQ(Render(messages), expected("", ""));
+  ChatOptions options;
+  options.clear_thinking = false;
+  EXPECT_EQ(Render(messages, options), expected("r1", "r2"));
+}
+
+TEST(GlmFormatTest, ArgumentsKeepTheirOrderAndCharacters) {
+  ChatOptions options;
+  options.add_generation_prompt = false;
+  EXPECT_EQ(Render({Assistant("", "", {{"f", R"({"z":12345678901234567890123,"a":1.50,
+                                             "t":true,"s":"\"<b>\\n\u4e2d","o":{"k":[]},"":""})"}})},
+                   options),
+            std::string(kStart) +
+                "<|assistant|><think></think><tool_call>f<arg_key>z</arg_key><arg_value>"
+                "12345678901234567890123</arg_value><arg_key>a</arg_key><arg_value>1.5</arg_value>"
+                "<arg_key>t</arg_key><arg_value>true</arg_value><arg_key>s</arg_key><arg_value>"
+                "\"<b>\\n中</arg_value><arg_key>o</arg_key><arg_value>{\"k\": []}</arg_value>"
+                "<arg_key></arg_key><arg_value></arg_value></tool_call>");
+}
+
+// What the model wrote comes back to it as it wrote it.
+TEST(GlmFormatTest, AnAnswerThatIsReadAndSentBackIsTheSameText) {
+  const std::string answer =
+      "why</think>Look.<tool_call>f<arg_key>city</arg_key><arg_value>\"Bad\" Ems\n<x></arg_value>"
+      "<arg_key>days</arg_key><arg_value>3</arg_value><arg_key>places</arg_key><arg_value>"
+      "[{\"a\": null}, 1.5]</arg_value></tool_call><tool_call>g</tool_call>";
+  const std::vector<ToolDefinition> tools = {
+      {"f", R"({"properties":{"city":{"type":"string"},"days":{"type":"integer"},
+                              "places":{"type":"array"}}})"}};
+  const Answer read =
+      ReadAnswer(answer, {.starts_thinking = true, .reads_calls = true, .tools = tools});
+  ASSERT_EQ(read.tool_calls.size(), 2u);
+  ChatOptions options;
+  options.add_generation_prompt = false;
+  EXPECT_EQ(Render({User("q"), Assistant(read.content, read.reasoning, read.tool_calls)}, options),
+            std::string(kStart) + "<|user|>q<|assistant|><think>" + answer);
+}
+
 TEST(GlmFormatTest, RefusesUnknownRolesAndBrokenTools) {
   EXPECT_THROW(Render({{"developer", "x", {}, {}}}), Error);
   EXPECT_THROW(Render({{"", "x", {}, {}}}), Error);
@@ -185,6 +246,25 @@ TEST(ChatFormatTest, TheCheckpointsTemplateDecides) {
       "[gMASK]<sop><|system|>s<|user|>u<|assistant|><think>r</think>a<tool_call>f<arg_key>k"
       "</arg_key><arg_value>1.5</arg_value></tool_call><|observation|><tool_response>t"
       "</tool_response><|assistant|><think>");
+}
+
+TEST(ChatFormatTest, TheCheckpointsTemplateGetsArgumentsOfEveryShapeAsAMapping) {
+  const auto format = ChatFormat::Create(kTemplate, "");
+  ChatOptions options;
+  options.add_generation_prompt = false;
+  for (const char* empty : {"null", "", " ", "[]", "{}"}) {
+    EXPECT_EQ(format->Render({Assistant("", "", {{"f", empty}})}, options),
+              "[gMASK]<sop><|assistant|><tool_call>f</tool_call>")
+        << empty;
+  }
+  for (const char* broken : {"1", "{", "[1]", "\"x\""}) {
+    try {
+      format->Render({Assistant("", "", {{"f", broken}})}, options);
+      ADD_FAILURE() << broken;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kBadRequest);
+    }
+  }
 }
 
 TEST(ChatFormatTest, FindsTheTemplateInTheTokenizersConfiguration) {
