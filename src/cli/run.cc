@@ -10,16 +10,18 @@
 #include "cli/request.h"
 #include "cli/terminal.h"
 #include "cli/text_file.h"
+#include "cli/tools_file.h"
 #include "hillstar/error.h"
 #include "model/config.h"
 #include "ops/backend.h"
+#include "tokenizer/answer_reader.h"
 
 namespace hillstar {
 namespace {
 
 struct Prompt {
   std::vector<int32_t> ids;
-  bool starts_thinking = false;
+  AnswerReaderOptions reading;  // how its answer is read
 };
 
 std::string PromptText(const RunSession& session) {
@@ -40,25 +42,48 @@ Prompt MakePrompt(const RunSession& session) {
   const Options& options = session.options;
   const Tokenizer& tokenizer = session.engine.tokenizer();
   const std::string text = PromptText(session);
-  if (options.raw) return {RawPromptIds(tokenizer, text), false};
+  if (options.raw) return {RawPromptIds(tokenizer, text), {}};
   std::vector<ChatMessage> messages;
   if (!options.system.empty()) messages.push_back({"system", options.system, "", {}});
   messages.push_back({"user", text, "", {}});
-  const ChatOptions chat = ChatOptionsFrom(options, session.is_built_in);
+  ChatOptions chat = ChatOptionsFrom(options, session.is_built_in);
+  AnswerReaderOptions reading;
+  if (!options.tools.empty()) {
+    ToolsFile file = ReadToolsFile(options.tools);
+    chat.tools_json = std::move(file.tools_json);
+    reading.tools = std::move(file.tools);
+    reading.reads_calls = true;
+  }
   const ChatFormat& format = session.engine.chat_format();
-  return {format.RenderIds(messages, chat, tokenizer), EndsThinking(format.Render(messages, chat))};
+  reading.starts_thinking = EndsThinking(format.Render(messages, chat));
+  return {format.RenderIds(messages, chat, tokenizer), std::move(reading)};
+}
+
+// A turn that the model itself has ended to wait for a tool's result.
+bool AsksForTools(const GenerateResult& result, const Answer& answer) {
+  return !answer.tool_calls.empty() && result.end_id >= 0;
 }
 
 void PrintJson(const RunSession& session, const GenerateRequest& request,
-               const GenerateResult& result, const ThinkSplitter::Piece& text) {
-  nlohmann::ordered_json json;
+               const GenerateResult& result, const Answer& answer) {
+  using Json = nlohmann::ordered_json;
+  Json calls = Json::array();
+  for (const ToolCall& call : answer.tool_calls) {
+    calls.push_back({{"name", call.name}, {"arguments", call.arguments_json}});
+  }
+  Json json;
   json["device"] = session.engine.device().id;
-  json["content"] = text.content;
-  json["reasoning_content"] = text.reasoning;
-  json["finish_reason"] = FinishReasonName(result.finish_reason);
+  json["content"] = answer.content;
+  json["reasoning_content"] = answer.reasoning;
+  json["tool_calls"] = std::move(calls);
+  json["finish_reason"] =
+      AsksForTools(result, answer) ? "tool_calls" : FinishReasonName(result.finish_reason);
+  json["usage"] = {{"prompt_tokens", result.prompt_tokens},
+                   {"completion_tokens", result.ids.size()},
+                   {"cached_tokens", result.reused_tokens}};
   json["prompt_ids"] = request.prompt_ids;
   json["ids"] = result.ids;
-  json["end_id"] = result.end_id >= 0 ? nlohmann::ordered_json(result.end_id) : nullptr;
+  json["end_id"] = result.end_id >= 0 ? Json(result.end_id) : nullptr;
   json["seed"] = request.sampling.seed;
   json["prefill_seconds"] = result.prefill_seconds;
   json["decode_seconds"] = result.decode_seconds;
@@ -66,22 +91,23 @@ void PrintJson(const RunSession& session, const GenerateRequest& request,
   session.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
 }
 
-// Shows reasoning (if wanted) and content as they come.
+// Shows reasoning (if wanted) and content as they come, and the calls behind them.
 class Shown {
  public:
-  Shown(const RunSession& session, bool starts_thinking)
-      : session_(session), splitter_(starts_thinking) {}
+  Shown(const RunSession& session, const AnswerReaderOptions& reading)
+      : session_(session), reader_(reading) {}
 
   void Push(std::string_view text) {
     if (session_.options.raw) {
-      Take({"", std::string(text)});
+      Take({AnswerDelta::Kind::kContent, -1, std::string(text)});
     } else {
-      Take(splitter_.Push(text));
+      for (const AnswerDelta& delta : reader_.Push(text)) Take(delta);
     }
   }
   void Finish() {
-    if (!session_.options.raw) Take(splitter_.Finish());
+    for (const AnswerDelta& delta : reader_.Finish()) Take(delta);
     SetDim(false);
+    ShowCalls();
   }
   // For what follows to begin on a line of its own, where the answer broke off.
   void BreakOff() {
@@ -89,21 +115,27 @@ class Shown {
     if (is_in_line_) session_.out << "\n";
     session_.out << std::flush;
   }
-  const ThinkSplitter::Piece& all() const { return all_; }
+  const Answer& all() const { return all_; }
+  bool was_cut() const { return reader_.was_cut(); }
 
  private:
-  void Take(const ThinkSplitter::Piece& piece) {
-    all_.reasoning += piece.reasoning;
-    all_.content += piece.content;
-    if (session_.options.json || session_.options.ids) return;
-    if (session_.options.show_thinking && !piece.reasoning.empty()) {
-      SetDim(true);
-      session_.out << piece.reasoning << std::flush;
-      is_in_line_ = true;
-    }
-    if (!piece.content.empty()) {
-      SetDim(false);
-      session_.out << piece.content << std::flush;
+  bool is_text() const { return !session_.options.json && !session_.options.ids; }
+
+  void Take(const AnswerDelta& delta) {
+    all_.Apply(delta);
+    const bool is_reasoning = delta.kind == AnswerDelta::Kind::kReasoning;
+    const bool is_content = delta.kind == AnswerDelta::Kind::kContent;
+    const bool is_shown = is_content || (is_reasoning && session_.options.show_thinking);
+    if (!is_text() || !is_shown) return;
+    SetDim(is_reasoning);
+    session_.out << delta.text << std::flush;
+    is_in_line_ = true;
+  }
+  void ShowCalls() {
+    if (!is_text()) return;
+    for (const ToolCall& call : all_.tool_calls) {
+      if (is_in_line_) session_.out << "\n";
+      session_.out << call.name << "(" << call.arguments_json << ")";
       is_in_line_ = true;
     }
   }
@@ -118,11 +150,26 @@ class Shown {
   }
 
   const RunSession& session_;
-  ThinkSplitter splitter_;
-  ThinkSplitter::Piece all_;
+  AnswerReader reader_;
+  Answer all_;
   bool is_dim_ = false;
   bool is_in_line_ = false;
 };
+
+// What else there is to know about the answer.
+void PrintNotes(const RunSession& session, const GenerateResult& result, const Shown& shown) {
+  const Options& options = session.options;
+  const Answer& answer = shown.all();
+  if (!result.notice.empty()) session.notes << "note: " << result.notice << "\n";
+  if (shown.was_cut()) {
+    session.notes << "note: the answer ended inside a tool call, whose arguments are not whole\n";
+  }
+  const bool shows_all = options.show_thinking || options.json || options.ids;
+  const bool is_thought = answer.content.empty() && answer.tool_calls.empty();
+  if (!shows_all && is_thought && !answer.reasoning.empty()) {
+    session.notes << "note: the answer has nothing but thoughts, which --show-thinking shows\n";
+  }
+}
 
 }  // namespace
 
@@ -130,13 +177,14 @@ void CheckRunOptions(const Options& options) {
   if (options.json && options.ids) {
     throw Error(ErrorCode::kUsage, "--ids is of no use with --json, which holds the ids already");
   }
-  for (const char* name : {"system", "thinking", "reasoning-effort", "show-thinking"}) {
+  for (const char* name : {"system", "thinking", "reasoning-effort", "show-thinking", "tools"}) {
     if (options.raw && options.is_typed(name)) {
       throw Error(
           ErrorCode::kUsage,
           fmt::format("--{} is of no use with --raw, which applies no chat template", name));
     }
   }
+  if (!options.raw && !options.tools.empty()) ReadToolsFile(options.tools);
 }
 
 int RunOnce(const RunSession& session) {
@@ -150,7 +198,7 @@ int RunOnce(const RunSession& session) {
 
   InterruptGuard guard;
   request.cancel = guard.flag();
-  Shown shown(session, prompt.starts_thinking);
+  Shown shown(session, prompt.reading);
   request.on_text = [&](std::string_view text) { shown.Push(text); };
   const std::unique_ptr<Sequence> sequence = session.engine.NewSequence();
   GenerateResult result;
@@ -171,11 +219,7 @@ int RunOnce(const RunSession& session) {
     session.out << "\n";
   }
   session.out << std::flush;
-  if (!result.notice.empty()) session.notes << "note: " << result.notice << "\n";
-  const bool shows_all = options.show_thinking || options.json || options.ids;
-  if (!shows_all && shown.all().content.empty() && !shown.all().reasoning.empty()) {
-    session.notes << "note: the answer has nothing but thoughts, which --show-thinking shows\n";
-  }
+  PrintNotes(session, result, shown);
   if (options.stats) {
     session.notes << fmt::format("[{}; seed {}]\n", StatsText(result), request.sampling.seed);
   }

@@ -19,12 +19,12 @@ struct RunSession {
   std::ostream& notes;
 };
 
-// Errors: kUsage for options that are of no use together. RunOnce checks this as well; a command
-// does so before it loads a model.
+// Errors: kUsage for options that are of no use together; those of ReadToolsFile. RunOnce checks
+// this as well; a command does so before it loads a model.
 void CheckRunOptions(const Options& options);
 
 // Returns 0, or kInterruptedExitCode if Ctrl-C has stopped the answer; what came is printed.
-// Errors: Generate's.
+// Errors: those of CheckRunOptions and Generate.
 int RunOnce(const RunSession& session);
 
 }  // namespace hillstar

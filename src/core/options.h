@@ -53,6 +53,7 @@ struct Options {
   bool stats = false;
   std::string session;
   std::string import_session;
+  std::string tools;
   bool raw = false;
   bool ids = false;
   bool json = false;

@@ -114,6 +114,12 @@ constexpr OptionSpec kOptions[] = {
      "Begins with a conversation that colibri has saved (.coli_kv, versions 1 and 2) with the same "
      "model: its tokens and its rows, requantised to this KV format. With --session, "
      "which must be new, the conversation is saved there; later starts take --session alone."},
+    {"tools", 0, &Options::tools, "FILE", "", 0, 0, "", Bits({Command::kRun}), "none",
+     "Functions that the model may call: a JSON array of objects with `name`, `description` and "
+     "`parameters` (a JSON schema of the arguments), or of such as OpenAI's interface takes, with "
+     "`type` and `function`. Calls are printed behind the answer, one a line, as "
+     "`name({\"argument\":1})`; nothing is called. With --json they are `tool_calls`, and "
+     "`finish_reason` says `tool_calls`."},
     {"raw", 0, &Options::raw, "", "", 0, 0, "", Bits({Command::kRun}), nullptr,
      "Continues PROMPT as it stands instead of answering it. The chat template is left out: "
      "no <|user|> before PROMPT, no <|assistant|> and <think> after it, no system message. "
