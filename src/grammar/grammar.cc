@@ -1,22 +1,16 @@
 #include "grammar/grammar.h"
 
-#include "hillstar/error.h"
+#include "grammar/mask_cache.h"
 
 namespace hillstar {
-namespace {
 
-[[noreturn]] void Refuse() {
-  throw Error(ErrorCode::kUnsupported, "answers cannot be made to follow a grammar yet");
-}
-
-}  // namespace
-
-std::shared_ptr<const Grammar> GrammarOfGbnf(std::string_view, const Tokenizer&) { Refuse(); }
-std::shared_ptr<const Grammar> GrammarOfJsonSchema(std::string_view) { Refuse(); }
-std::shared_ptr<const Grammar> GrammarOfJsonObject() { Refuse(); }
-std::shared_ptr<const Grammar> GrammarOfToolCalls(std::span<const ToolSpec>, ToolCallRule, bool,
-                                                  const Tokenizer&) {
-  Refuse();
+std::shared_ptr<MaskCache> Grammar::MasksWith(const std::shared_ptr<const TokenTrie>& trie) const {
+  const std::lock_guard lock(mutex_);
+  if (trie_ != trie) {
+    masks_ = std::make_shared<MaskCache>(push_down_, trie);
+    trie_ = trie;
+  }
+  return masks_;
 }
 
 }  // namespace hillstar
