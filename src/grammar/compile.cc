@@ -9,6 +9,7 @@
 #include "formats/json_scan.h"
 #include "grammar/push_down.h"
 #include "grammar/rule_automata.h"
+#include "grammar/text_runs.h"
 #include "hillstar/error.h"
 
 namespace hillstar {
@@ -48,7 +49,7 @@ class Compiler {
     RefuseLeftRecursion();
     Lay();
     FindByteClasses();
-    FindTextRuns();
+    FindTextRuns(non_ascii_, may_accept_, &out_, budget_);
     return std::make_shared<const PushDown>(std::move(out_));
   }
 
@@ -210,11 +211,11 @@ class Compiler {
       if (shortest_[i] != kNever) new_ids[i] = num_nodes++;
     }
     out_.nodes.resize(num_nodes);
-    is_of_root_.push_back(false);
+    may_accept_.push_back(false);
     out_.start = new_ids[starts_[root_]];
     for (uint32_t i = 1; i < nodes_.size(); ++i) {
       if (new_ids[i] == 0) continue;
-      is_of_root_.push_back(rule_of_[i] == root_);
+      may_accept_.push_back(rule_of_[i] == root_ && callers_[root_].empty());
       PushDown::Node& node = out_.nodes[new_ids[i]];
       node.accepts = nodes_[i].accepts;
       node.min_bytes = shortest_[i];
@@ -260,90 +261,6 @@ class Compiler {
     }
   }
 
-  // Where one plain character leads to and from where another may follow, or 0.
-  uint32_t NextOfRun(uint32_t id) const {
-    const PushDown::Node& node = out_.nodes[id];
-    // Where the rule ends, what called it may go on otherwise; nothing calls the root.
-    if (node.accepts && !(is_of_root_[id] && callers_[root_].empty())) return 0;
-    // The only call is that of a character outside of ASCII; another might take plain ones too.
-    uint32_t next = 0;
-    for (uint32_t i = node.call_begin; i < node.call_end; ++i) {
-      const PushDown::CallEdge& call = out_.call_edges[i];
-      if (call.start == non_ascii_) {
-        next = call.to;
-      } else if (!BeginsWithBackslash(call.start)) {
-        return 0;
-      }
-    }
-    if (next == 0) return 0;
-    int num_plain = 0;
-    for (uint32_t i = node.byte_begin; i < node.byte_end; ++i) {
-      const PushDown::ByteEdge& edge = out_.byte_edges[i];
-      if (edge.last >= 0x80) return 0;  // another way for what is not ASCII
-      const int found = NumPlain(edge.first, edge.last);
-      if (found > 0 && edge.to != next) return 0;
-      num_plain += found;
-    }
-    return num_plain == NumPlain(0, 0x7F) ? next : 0;
-  }
-
-  // Plain ASCII characters among some.
-  static int NumPlain(int first, int last) {
-    int count = std::max(0, std::min(last, 0x7E) - std::max(first, 0x20) + 1);
-    for (const int special : {'"', '\\', '<'}) count -= first <= special && special <= last;
-    return count;
-  }
-
-  // A rule of escapes: no plain character begins it.
-  bool BeginsWithBackslash(uint32_t start) const {
-    const PushDown::Node& node = out_.nodes[start];
-    return !node.accepts && node.byte_end == node.byte_begin + 1 &&
-           node.token_begin == node.token_end && node.call_begin == node.call_end &&
-           out_.byte_edges[node.byte_begin].first == '\\' &&
-           out_.byte_edges[node.byte_begin].last == '\\';
-  }
-
-  // Whether no plain character may come here, in this rule or behind it.
-  bool EndsRun(uint32_t id) const {
-    const PushDown::Node& node = out_.nodes[id];
-    if (node.accepts || node.call_begin != node.call_end) return false;
-    for (uint32_t i = node.byte_begin; i < node.byte_end; ++i) {
-      const PushDown::ByteEdge& edge = out_.byte_edges[i];
-      if (edge.last >= 0x80 || NumPlain(edge.first, edge.last) > 0) return false;
-    }
-    return true;
-  }
-
-  void FindTextRuns() {
-    if (non_ascii_ == 0) return;
-    enum : uint8_t { kNew, kOpen, kDone };
-    std::vector<uint8_t> state(out_.nodes.size(), kNew);
-    std::vector<uint32_t> path;
-    for (uint32_t first = 1; first < out_.nodes.size(); ++first) {
-      for (uint32_t at = first; state[at] == kNew;) {
-        budget_->Spend(1);
-        state[at] = kOpen;
-        path.push_back(at);
-        const uint32_t next = NextOfRun(at);
-        if (next == at) out_.nodes[at].text_run = PushDown::kEndless;
-        if (next == 0 || next == at) break;
-        at = next;
-      }
-      // Backwards: a run is one longer than that of the node that it leads to.
-      for (; !path.empty(); path.pop_back()) {
-        const uint32_t at = path.back();
-        state[at] = kDone;
-        const uint32_t next = NextOfRun(at);
-        if (next == 0 || next == at || state[next] == kOpen) continue;
-        const uint32_t run = out_.nodes[next].text_run;
-        if (run == PushDown::kEndless)
-          out_.nodes[at].text_run = run;
-        else if (run > 0 || EndsRun(next))
-          out_.nodes[at].text_run = run + 1;
-      }
-    }
-  }
-
   const GrammarSource& source_;
   const uint32_t root_;
   WorkBudget* budget_;
@@ -354,7 +271,7 @@ class Compiler {
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> callers_;  // by rule: node, and where to
   std::vector<uint32_t> shortest_;
   std::vector<bool> is_nullable_;
-  std::vector<bool> is_of_root_;  // by node of out_
+  std::vector<bool> may_accept_;  // by node of out_: as FindTextRuns asks
   uint32_t non_ascii_ = 0;
   PushDown out_;
 };

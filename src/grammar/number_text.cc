@@ -108,29 +108,47 @@ struct FractionBounds {
   const char* high;
   bool excludes_low, excludes_high;
 };
-bool IsAllZero(const char* digits) {
-  return std::string_view(digits).find_first_not_of('0') == std::string_view::npos;
+bool IsAll(const char* digits, char digit) {
+  return std::string_view(digits).find_first_not_of(digit) == std::string_view::npos;
 }
 
 bool MayEnd(const FractionBounds& bounds) {
-  const bool fits_low = bounds.low == nullptr || (IsAllZero(bounds.low) && !bounds.excludes_low);
-  const bool fits_high = bounds.high == nullptr || !IsAllZero(bounds.high) || !bounds.excludes_high;
+  const bool fits_low = bounds.low == nullptr || (IsAll(bounds.low, '0') && !bounds.excludes_low);
+  const bool fits_high =
+      bounds.high == nullptr || !IsAll(bounds.high, '0') || !bounds.excludes_high;
   return fits_low && fits_high;
 }
 
-ExpressionPtr FractionDigits(const FractionBounds& bounds, size_t num_digits, bool is_begun) {
+ExpressionPtr FractionDigits(FractionBounds bounds, size_t num_digits, bool is_begun) {
+  // Bounds that every digit fits are none.
+  if (bounds.low != nullptr && IsAll(bounds.low, '0') && !bounds.excludes_low) bounds.low = nullptr;
+  if (bounds.high != nullptr && IsAll(bounds.high, '9') && num_digits > 0 &&
+      !bounds.excludes_high) {
+    bounds.high = nullptr;
+  }
   if (bounds.low == nullptr && bounds.high == nullptr) return Digits(is_begun ? 0 : 1, num_digits);
   std::vector<ExpressionPtr> ways;
   if (is_begun && MayEnd(bounds)) ways.push_back(Nothing());
-  if (num_digits > 0) {
-    const char first = bounds.low != nullptr ? *bounds.low : '0';
-    const char last = bounds.high != nullptr ? *bounds.high : '9';
-    for (char digit = first; digit <= last; ++digit) {
-      FractionBounds rest = bounds;
-      rest.low = bounds.low != nullptr && digit == first ? bounds.low + 1 : nullptr;
-      rest.high = bounds.high != nullptr && digit == last ? bounds.high + 1 : nullptr;
-      ways.push_back(Sequence({Digit(digit, digit), FractionDigits(rest, num_digits - 1, true)}));
-    }
+  if (num_digits == 0) return Alternative(std::move(ways));
+  char first = '0', last = '9';  // of the digits behind which nothing binds
+  const auto add = [&](char digit) {
+    FractionBounds rest = bounds;
+    rest.low = bounds.low != nullptr && digit == *bounds.low ? bounds.low + 1 : nullptr;
+    rest.high = bounds.high != nullptr && digit == *bounds.high ? bounds.high + 1 : nullptr;
+    ways.push_back(Sequence({Digit(digit, digit), FractionDigits(rest, num_digits - 1, true)}));
+  };
+  const bool is_one =
+      bounds.low != nullptr && bounds.high != nullptr && *bounds.low == *bounds.high;
+  if (bounds.low != nullptr) {
+    add(*bounds.low);
+    first = char(*bounds.low + 1);
+  }
+  if (bounds.high != nullptr) {
+    if (!is_one && *bounds.high >= first) add(*bounds.high);
+    last = char(*bounds.high - 1);
+  }
+  if (first <= last) {
+    ways.push_back(Sequence({Digit(first, last), Digits(0, num_digits - 1)}));
   }
   return Alternative(std::move(ways));
 }

@@ -164,6 +164,9 @@ ExpressionPtr SchemaWriter::Chain(const EntryChain& given, const SchemaPart& pla
                                                "than {} cases",
                                                n, kMaxCountedEntries));
   }
+  if (!IsNever(chain.further)) {  // used several times
+    chain.further = source_->AddAndCall("further member", chain.further, true);
+  }
   std::vector<ExpressionPtr> rest;  // by count, of the entries from i on
   for (uint64_t count = 0; count <= last_count; ++count) rest.push_back(ChainEnd(chain, count));
   for (size_t i = n; i-- > 0;) {
