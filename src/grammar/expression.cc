@@ -103,7 +103,7 @@ ExpressionPtr Bytes(std::string_view text) {
     const auto byte = uint32_t(static_cast<unsigned char>(c));
     parts.push_back(Symbols({{byte, byte}}));
   }
-  return Sequence(std::move(parts));
+  return Concatenation(std::move(parts));
 }
 
 ExpressionPtr Token(int32_t id) {
@@ -120,7 +120,7 @@ ExpressionPtr TokensExcept(int32_t id) {
   return Symbols(Without(kAll, excluded));
 }
 
-ExpressionPtr Sequence(std::vector<ExpressionPtr> parts) {
+ExpressionPtr Concatenation(std::vector<ExpressionPtr> parts) {
   if (parts.size() == 1) return parts[0];
   return Make({.kind = Expression::Kind::kSequence, .parts = std::move(parts)});
 }
@@ -142,7 +142,7 @@ ExpressionPtr AutomatonOf(Dfa automaton) {
                .automaton = std::make_shared<const Dfa>(std::move(automaton))});
 }
 
-ExpressionPtr Nothing() { return Sequence({}); }
+ExpressionPtr Nothing() { return Concatenation({}); }
 ExpressionPtr Never() { return Alternative({}); }
 
 bool IsNever(const ExpressionPtr& expression) {
@@ -168,7 +168,7 @@ GrammarSource::GrammarSource() {
     for (const auto& sequence : Utf8Sequences(range)) {
       std::vector<ExpressionPtr> bytes;
       for (const SymbolRange byte : sequence) bytes.push_back(Symbols({byte}));
-      ways.push_back(Sequence(std::move(bytes)));
+      ways.push_back(Concatenation(std::move(bytes)));
     }
   }
   SetExpression(kNonAsciiRule, Alternative(std::move(ways)));
@@ -204,7 +204,7 @@ ExpressionPtr GrammarSource::Character(std::span<const SymbolRange> characters) 
       for (const auto& sequence : Utf8Sequences(part)) {
         std::vector<ExpressionPtr> bytes;
         for (const SymbolRange byte : sequence) bytes.push_back(Symbols({byte}));
-        ways.push_back(Sequence(std::move(bytes)));
+        ways.push_back(Concatenation(std::move(bytes)));
       }
     }
   }

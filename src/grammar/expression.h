@@ -42,7 +42,7 @@ ExpressionPtr Symbols(std::vector<SymbolRange> symbols);
 ExpressionPtr Bytes(std::string_view text);  // exactly these
 ExpressionPtr Token(int32_t id);
 ExpressionPtr TokensExcept(int32_t id);
-ExpressionPtr Sequence(std::vector<ExpressionPtr> parts);
+ExpressionPtr Concatenation(std::vector<ExpressionPtr> parts);
 ExpressionPtr Alternative(std::vector<ExpressionPtr> parts);
 ExpressionPtr Repeat(ExpressionPtr part, uint32_t min, std::optional<uint32_t> max);
 ExpressionPtr Optional(ExpressionPtr part);

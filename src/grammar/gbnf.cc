@@ -149,12 +149,12 @@ class GbnfReader {
           part = source_.Character(kCodePoints);
           break;
         default:
-          if (!IsNameCharacter(Here())) return Sequence(std::move(parts));
+          if (!IsNameCharacter(Here())) return Concatenation(std::move(parts));
           part = source_.Call(RuleOf(ReadName()).id);
       }
       parts.push_back(ReadRepeats(std::move(part)));
     }
-    return Sequence(std::move(parts));
+    return Concatenation(std::move(parts));
   }
 
   ExpressionPtr ReadGroup(int nesting) {

@@ -25,14 +25,14 @@ ExpressionPtr DigitsBetween(const char* low, const char* high, size_t length) {
   const char* const high_rest = high != nullptr ? high + 1 : nullptr;
   if (first > last) return Never();
   if (first == last) {
-    return Sequence({Digit(first, first), DigitsBetween(low_rest, high_rest, length - 1)});
+    return Concatenation({Digit(first, first), DigitsBetween(low_rest, high_rest, length - 1)});
   }
   std::vector<ExpressionPtr> ways = {
-      Sequence({Digit(first, first), DigitsBetween(low_rest, nullptr, length - 1)}),
-      Sequence({Digit(last, last), DigitsBetween(nullptr, high_rest, length - 1)})};
+      Concatenation({Digit(first, first), DigitsBetween(low_rest, nullptr, length - 1)}),
+      Concatenation({Digit(last, last), DigitsBetween(nullptr, high_rest, length - 1)})};
   if (last - first > 1) {
     ways.push_back(
-        Sequence({Digit(char(first + 1), char(last - 1)), Digits(length - 1, length - 1)}));
+        Concatenation({Digit(char(first + 1), char(last - 1)), Digits(length - 1, length - 1)}));
   }
   return Alternative(std::move(ways));
 }
@@ -135,7 +135,8 @@ ExpressionPtr FractionDigits(FractionBounds bounds, size_t num_digits, bool is_b
     FractionBounds rest = bounds;
     rest.low = bounds.low != nullptr && digit == *bounds.low ? bounds.low + 1 : nullptr;
     rest.high = bounds.high != nullptr && digit == *bounds.high ? bounds.high + 1 : nullptr;
-    ways.push_back(Sequence({Digit(digit, digit), FractionDigits(rest, num_digits - 1, true)}));
+    ways.push_back(
+        Concatenation({Digit(digit, digit), FractionDigits(rest, num_digits - 1, true)}));
   };
   const bool is_one =
       bounds.low != nullptr && bounds.high != nullptr && *bounds.low == *bounds.high;
@@ -148,7 +149,7 @@ ExpressionPtr FractionDigits(FractionBounds bounds, size_t num_digits, bool is_b
     last = char(*bounds.high - 1);
   }
   if (first <= last) {
-    ways.push_back(Sequence({Digit(first, last), Digits(0, num_digits - 1)}));
+    ways.push_back(Concatenation({Digit(first, last), Digits(0, num_digits - 1)}));
   }
   return Alternative(std::move(ways));
 }
@@ -158,7 +159,7 @@ ExpressionPtr Fraction(const FractionBounds& bounds, size_t num_digits) {
   std::vector<ExpressionPtr> ways;
   if (MayEnd(bounds)) ways.push_back(Nothing());
   if (num_digits > 0) {
-    ways.push_back(Sequence({Text("."), FractionDigits(bounds, num_digits, false)}));
+    ways.push_back(Concatenation({Text("."), FractionDigits(bounds, num_digits, false)}));
   }
   return Alternative(std::move(ways));
 }
@@ -178,27 +179,28 @@ ExpressionPtr MagnitudesBetween(const NumberBound& low, const NumberBound& high,
   if (low_whole > high_whole) return Never();
   if (low_whole == high_whole) {
     if (low_digits > high_digits) return Never();
-    return Sequence({Text(std::to_string(low_whole)), Fraction(both, n)});
+    return Concatenation({Text(std::to_string(low_whole)), Fraction(both, n)});
   }
   FractionBounds at_low = both, at_high = both, free = both;
   at_low.high = at_high.low = free.low = free.high = nullptr;
   std::vector<ExpressionPtr> ways = {
-      Sequence({Text(std::to_string(low_whole)), Fraction(at_low, n)}),
-      Sequence({Text(std::to_string(high_whole)), Fraction(at_high, n)})};
+      Concatenation({Text(std::to_string(low_whole)), Fraction(at_low, n)}),
+      Concatenation({Text(std::to_string(high_whole)), Fraction(at_high, n)})};
   if (high_whole - low_whole > 1) {
-    ways.push_back(Sequence({WholesBetween(low_whole + 1, high_whole - 1), Fraction(free, n)}));
+    ways.push_back(
+        Concatenation({WholesBetween(low_whole + 1, high_whole - 1), Fraction(free, n)}));
   }
   return Alternative(std::move(ways));
 }
 
 ExpressionPtr UnboundedNumber() {
   const ExpressionPtr whole =
-      Alternative({Text("0"), Sequence({Digit('1', '9'), Digits(0, size_t(kMaxDigits - 1))})});
-  const ExpressionPtr fraction = Sequence({Text("."), Digits(1, size_t(kMaxDigits))});
+      Alternative({Text("0"), Concatenation({Digit('1', '9'), Digits(0, size_t(kMaxDigits - 1))})});
+  const ExpressionPtr fraction = Concatenation({Text("."), Digits(1, size_t(kMaxDigits))});
   const ExpressionPtr exponent =
-      Sequence({Symbols({{'E', 'E'}, {'e', 'e'}}), Optional(Symbols({{'+', '+'}, {'-', '-'}})),
-                Digits(1, 2)});
-  return Sequence({Optional(Text("-")), whole, Optional(fraction), Optional(exponent)});
+      Concatenation({Symbols({{'E', 'E'}, {'e', 'e'}}), Optional(Symbols({{'+', '+'}, {'-', '-'}})),
+                     Digits(1, 2)});
+  return Concatenation({Optional(Text("-")), whole, Optional(fraction), Optional(exponent)});
 }
 
 }  // namespace
@@ -224,7 +226,7 @@ ExpressionPtr IntegerText(const NumberBounds& bounds, int64_t multiple, WorkBudg
   high = std::min(high, kLargest);
   std::vector<ExpressionPtr> ways;
   if (low <= high && low < 0) {
-    ways.push_back(Sequence(
+    ways.push_back(Concatenation(
         {Text("-"), WholesBetween(std::max(int64_t{1}, -std::min(high, int64_t{-1})), -low)}));
   }
   if (low <= high && high >= 0) ways.push_back(WholesBetween(std::max(int64_t{0}, low), high));
@@ -268,7 +270,7 @@ ExpressionPtr NumberText(const NumberBounds& bounds) {
     from.value = from.value.Magnitude();
     NumberBound to = low;
     to.value = to.value.Magnitude();
-    ways.push_back(Sequence({Text("-"), MagnitudesBetween(from, to, num_fraction)}));
+    ways.push_back(Concatenation({Text("-"), MagnitudesBetween(from, to, num_fraction)}));
   }
   if (!high.value.is_negative) {
     ways.push_back(MagnitudesBetween(low.value.is_negative ? zero : low, high, num_fraction));

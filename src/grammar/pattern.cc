@@ -37,8 +37,9 @@ class PatternReader {
     const Part all = ReadAlternatives(0);
     if (pos_ < text_.size()) Fail("has a ) that closes nothing");
     const ExpressionPtr any = Repeat(Symbols(AllCodePoints()), 0, {});
-    return Sequence({Optional(Sequence({Symbols({{kTextBegin, kTextBegin}}), any})), all.expression,
-                     Optional(Sequence({any, Symbols({{kTextEnd, kTextEnd}})}))});
+    return Concatenation({Optional(Concatenation({Symbols({{kTextBegin, kTextBegin}}), any})),
+                          all.expression,
+                          Optional(Concatenation({any, Symbols({{kTextEnd, kTextEnd}})}))});
   }
 
  private:
@@ -83,7 +84,7 @@ class PatternReader {
       if (all.num_begins > 1 || all.num_ends > 1) Fail("has a ^ or a $ twice in a row of parts");
       parts.push_back(part.expression);
     }
-    all.expression = Sequence(std::move(parts));
+    all.expression = Concatenation(std::move(parts));
     return all;
   }
 

@@ -136,9 +136,9 @@ ExpressionPtr SchemaWriter::ChainEnd(const EntryChain& chain, uint64_t count) {
   if (has_further && count + 1 >= chain.min) {
     std::optional<uint32_t> more;
     if (chain.max) more = uint32_t(std::min<uint64_t>(*chain.max - count - 1, kMaxCountedEntries));
-    further =
-        Sequence({before, chain.further,
-                  Repeat(Sequence({chain.before_next, chain.further}), 0, more), chain.closing});
+    further = Concatenation({before, chain.further,
+                             Repeat(Concatenation({chain.before_next, chain.further}), 0, more),
+                             chain.closing});
   }
   if (count < chain.min) return further;
   return IsNever(further) ? chain.closing : Alternative({chain.closing, further});
@@ -181,7 +181,8 @@ ExpressionPtr SchemaWriter::Chain(const EntryChain& given, const SchemaPart& pla
     for (uint64_t count = 0; count <= last_count; ++count) {
       const ExpressionPtr& before = count == 0 ? chain.before_first : chain.before_next;
       const ExpressionPtr& tail = rest[std::min(count + 1, last_count)];
-      const ExpressionPtr taken = IsNever(tail) ? Never() : Sequence({before, entry.text, tail});
+      const ExpressionPtr taken =
+          IsNever(tail) ? Never() : Concatenation({before, entry.text, tail});
       with.push_back(entry.is_required ? taken : Alternative({taken, rest[count]}));
     }
     rest = std::move(with);

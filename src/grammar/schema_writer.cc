@@ -20,7 +20,7 @@ constexpr uint32_t kMaxBlanks = 32, kMaxTabs = 8;
 ExpressionPtr BlanksText() {
   const ExpressionPtr indentation =
       Alternative({Repeat(Bytes(" "), 0, kMaxBlanks), Repeat(Bytes("\t"), 1, kMaxTabs)});
-  return Optional(Alternative({Bytes(" "), Sequence({Bytes("\n"), indentation})}));
+  return Optional(Alternative({Bytes(" "), Concatenation({Bytes("\n"), indentation})}));
 }
 
 // What follows the backslash of an escape. Surrogates come in pairs.
@@ -30,12 +30,12 @@ ExpressionPtr EscapeText() {
   const ExpressionPtr d = Symbols({{'D', 'D'}, {'d', 'd'}});
   const ExpressionPtr high = Symbols({{'8', '9'}, {'A', 'B'}, {'a', 'b'}});
   const ExpressionPtr low = Symbols({{'C', 'F'}, {'c', 'f'}});
-  const ExpressionPtr code =
-      Alternative({Sequence({no_d, hex, hex, hex}), Sequence({d, Symbols({{'0', '7'}}), hex, hex}),
-                   Sequence({d, high, hex, hex, Bytes("\\u"), d, low, hex, hex})});
+  const ExpressionPtr code = Alternative(
+      {Concatenation({no_d, hex, hex, hex}), Concatenation({d, Symbols({{'0', '7'}}), hex, hex}),
+       Concatenation({d, high, hex, hex, Bytes("\\u"), d, low, hex, hex})});
   std::vector<SymbolRange> marks;
   for (const char c : std::string_view("\"\\/bfnrt")) marks.push_back({uint32_t(c), uint32_t(c)});
-  return Alternative({Symbols(Joined(std::move(marks))), Sequence({Bytes("u"), code})});
+  return Alternative({Symbols(Joined(std::move(marks))), Concatenation({Bytes("u"), code})});
 }
 
 bool HasFalse(const Conjunction& schemas) {
@@ -52,7 +52,7 @@ SchemaWriter::SchemaWriter(SchemaLogic* logic, TextLanguages* languages, Grammar
       budget_(budget),
       forbidden_(std::move(forbidden)),
       blanks_(source->AddAndCall("blanks", BlanksText(), true)),
-      colon_(Sequence({Bytes(":"), Optional(Bytes(" "))})) {}
+      colon_(Concatenation({Bytes(":"), Optional(Bytes(" "))})) {}
 
 // A rule that schemas share, made where one needs it first.
 ExpressionPtr SchemaWriter::Named(const char* name, const std::function<ExpressionPtr()>& make) {
@@ -145,7 +145,7 @@ ExpressionPtr SchemaWriter::Literal(const SchemaJson& value) {
   }
   if (!value.empty()) parts.push_back(blanks_);
   parts.push_back(Bytes(is_object ? "}" : "]"));
-  return Sequence(std::move(parts));
+  return Concatenation(std::move(parts));
 }
 
 ExpressionPtr SchemaWriter::Number(const Shape& shape, ValueTypes types) {
@@ -178,14 +178,14 @@ ExpressionPtr SchemaWriter::AnyString(uint32_t min, std::optional<uint32_t> max)
     if (!forbidden_.empty()) {
       const Dfa texts =
           Intersection(WithoutForbidden(AllTexts()), TextsOfLength(min, max, budget_), budget_);
-      return Sequence({Bytes("\""), Written(texts, TextForm::kJson, budget_), Bytes("\"")});
+      return Concatenation({Bytes("\""), Written(texts, TextForm::kJson, budget_), Bytes("\"")});
     }
     const ExpressionPtr escape = Named("escape", [] {
-      return Sequence({Bytes("\\"), EscapeText()});
+      return Concatenation({Bytes("\\"), EscapeText()});
     });
     const ExpressionPtr character = Alternative(
         {Symbols({{0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7F}}), source_->CallNonAscii(), escape});
-    return Sequence({Bytes("\""), Repeat(character, min, max), Bytes("\"")});
+    return Concatenation({Bytes("\""), Repeat(character, min, max), Bytes("\"")});
   });
 }
 
@@ -223,7 +223,7 @@ Dfa SchemaWriter::Restricted(Dfa texts, const Shape& shape) {
 ExpressionPtr SchemaWriter::StringText(const Shape& shape) {
   if (!shape.patterns.empty() || !shape.formats.empty()) {
     const Dfa texts = Restricted(WithoutForbidden(AllTexts()), shape);
-    return Sequence({Bytes("\""), Written(texts, TextForm::kJson, budget_), Bytes("\"")});
+    return Concatenation({Bytes("\""), Written(texts, TextForm::kJson, budget_), Bytes("\"")});
   }
   const uint64_t limit = forbidden_.empty() ? kMaxBoundedCharacters : kMaxBoundedCharacters / 16;
   const uint32_t min = CheckedMin(shape, shape.min_characters, limit, "minLength");
@@ -297,27 +297,27 @@ ExpressionPtr SchemaWriter::ArrayText(const Shape& shape) {
   if (HasFalse(rest_schema)) max = std::min(max.value_or(num_prefix), num_prefix);
   if (max && *max < min) return Never();
   if (max) max = std::min(*max, kMaxItems);
-  const ExpressionPtr separator = Sequence({Bytes(","), blanks_});
+  const ExpressionPtr separator = Concatenation({Bytes(","), blanks_});
   // From the last described entry to the first, each with all that may follow it.
   ExpressionPtr tail = Nothing();
   if (!max || *max > num_prefix) {
     const ExpressionPtr item = Value(rest_schema);
     const uint64_t done = std::max<uint64_t>(num_prefix, 1);
     const auto left = [&](uint64_t count) { return uint32_t(count > done ? count - done : 0); };
-    tail = Repeat(Sequence({separator, item}), left(min),
+    tail = Repeat(Concatenation({separator, item}), left(min),
                   max ? std::optional<uint32_t>(left(*max)) : std::nullopt);
     if (num_prefix == 0) {
-      tail = Sequence({blanks_, item, tail});
+      tail = Concatenation({blanks_, item, tail});
       if (min == 0) tail = Optional(tail);
     }
   }
   for (uint64_t i = num_prefix; i-- > 0;) {
     if (max && i >= *max) continue;
     const Conjunction schema = ItemSchema(logic_->document(), shape, i);
-    tail = Sequence({i == 0 ? blanks_ : separator, Value(schema), tail});
+    tail = Concatenation({i == 0 ? blanks_ : separator, Value(schema), tail});
     if (i >= min) tail = Optional(tail);
   }
-  return Sequence({Bytes("["), tail, blanks_, Bytes("]")});
+  return Concatenation({Bytes("["), tail, blanks_, Bytes("]")});
 }
 
 ExpressionPtr SchemaWriter::ObjectText(const Shape& shape) {
@@ -326,25 +326,26 @@ ExpressionPtr SchemaWriter::ObjectText(const Shape& shape) {
   EntryChain chain;
   for (const Members::Named& member : members.named) {
     const ExpressionPtr name = Literal(SchemaJson(member.name));
-    chain.entries.push_back({Sequence({name, colon_, Value(member.schema)}), member.is_required});
+    chain.entries.push_back(
+        {Concatenation({name, colon_, Value(member.schema)}), member.is_required});
   }
   chain.further = FurtherMembers(members);
   chain.before_first = blanks_;
-  chain.before_next = Sequence({Bytes(","), blanks_});
-  chain.closing = Sequence({blanks_, Bytes("}")});
+  chain.before_next = Concatenation({Bytes(","), blanks_});
+  chain.closing = Concatenation({blanks_, Bytes("}")});
   chain.min = shape.min_members;
   chain.max = shape.max_members;
-  return Sequence({Bytes("{"), Chain(chain, shape.place())});
+  return Concatenation({Bytes("{"), Chain(chain, shape.place())});
 }
 
 ExpressionPtr SchemaWriter::FurtherMembers(const Members& members) {
   std::vector<ExpressionPtr> ways;
   for (const Members::Class& one : members.further) {
     const ExpressionPtr name =
-        one.names
-            ? Sequence({Bytes("\""), Written(*one.names, TextForm::kJson, budget_), Bytes("\"")})
-            : AnyString(0, {});
-    ways.push_back(Sequence({name, colon_, Value(one.schema)}));
+        one.names ? Concatenation(
+                        {Bytes("\""), Written(*one.names, TextForm::kJson, budget_), Bytes("\"")})
+                  : AnyString(0, {});
+    ways.push_back(Concatenation({name, colon_, Value(one.schema)}));
   }
   return Alternative(std::move(ways));
 }
@@ -352,11 +353,11 @@ ExpressionPtr SchemaWriter::FurtherMembers(const Members& members) {
 ExpressionPtr SchemaWriter::AnyObject() {
   return Named("object", [&] {
     EntryChain chain;
-    chain.further = Sequence({AnyString(0, {}), colon_, AnyValue()});
+    chain.further = Concatenation({AnyString(0, {}), colon_, AnyValue()});
     chain.before_first = blanks_;
-    chain.before_next = Sequence({Bytes(","), blanks_});
-    chain.closing = Sequence({blanks_, Bytes("}")});
-    return Sequence({Bytes("{"), Chain(chain, {})});
+    chain.before_next = Concatenation({Bytes(","), blanks_});
+    chain.closing = Concatenation({blanks_, Bytes("}")});
+    return Concatenation({Bytes("{"), Chain(chain, {})});
   });
 }
 
@@ -364,8 +365,8 @@ ExpressionPtr SchemaWriter::AnyValue() {
   return Named("value", [&] {
     const ExpressionPtr item = AnyValue();  // known by now
     const ExpressionPtr items =
-        Sequence({blanks_, item, Repeat(Sequence({Bytes(","), blanks_, item}), 0, {})});
-    const ExpressionPtr array = Sequence({Bytes("["), Optional(items), blanks_, Bytes("]")});
+        Concatenation({blanks_, item, Repeat(Concatenation({Bytes(","), blanks_, item}), 0, {})});
+    const ExpressionPtr array = Concatenation({Bytes("["), Optional(items), blanks_, Bytes("]")});
     return Alternative({Bytes("null"), Bytes("true"), Bytes("false"), AnyString(0, {}),
                         Named("number", [] { return NumberText({}); }), array, AnyObject()});
   });

@@ -48,7 +48,7 @@ class ToolCallWriter {
     for (const ToolSpec& tool : tools) calls.push_back(Call(tool));
     const ExpressionPtr call = source_.AddAndCall("call", Alternative(std::move(calls)), true);
     ExpressionPtr all = Repeat(call, 1, parallel ? std::optional<uint32_t>() : 1);
-    if (rule == ToolCallRule::kAuto) all = Sequence({FreeText(), Optional(all)});
+    if (rule == ToolCallRule::kAuto) all = Concatenation({FreeText(), Optional(all)});
     const uint32_t root = source_.AddRule("answer");
     source_.SetExpression(root, all);
     return std::make_shared<const Grammar>(Compile(source_, root, &budget_));
@@ -72,7 +72,8 @@ class ToolCallWriter {
       if (tokenizer_.AddedTokenId(tag)) tags.push_back(Tag(tag));
     }
     if (tags.empty()) return text;
-    return Sequence({text, Repeat(Sequence({Alternative(std::move(tags)), text}), 0, {})});
+    return Concatenation(
+        {text, Repeat(Concatenation({Alternative(std::move(tags)), text}), 0, {})});
   }
 
   ExpressionPtr Call(const ToolSpec& tool) {
@@ -84,7 +85,7 @@ class ToolCallWriter {
     }
     ExpressionPtr arguments = Tag("</tool_call>");
     if (!IsBlank(tool.parameters_json)) arguments = Arguments(tool);
-    return Sequence({Tag("<tool_call>"), Bytes(tool.name), arguments});
+    return Concatenation({Tag("<tool_call>"), Bytes(tool.name), arguments});
   }
 
   // With the end of the call.
@@ -141,7 +142,7 @@ class ToolCallWriter {
   ExpressionPtr Entry(const ExpressionPtr& name, const Conjunction& schema, SchemaLogic& logic,
                       SchemaWriter* writer) {
     const ExpressionPtr value = writer->Argument(schema, OtherTypes(schema, logic));
-    return Sequence(
+    return Concatenation(
         {Tag("<arg_key>"), name, Tag("</arg_key>"), Tag("<arg_value>"), value, Tag(kValueClose)});
   }
 
