@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -431,9 +432,9 @@ TEST(AnswerReaderTest, BytesThatAreNoUtf8) {
 
 TEST(AnswerReaderTest, LargeValues) {
   std::string value;
-  while (value.size() < 3'000'000) value += "line of \"code\" < 中 </arg_value </tool_call>\n";
+  while (value.size() < 1'000'000) value += "line of \"code\" < 中 </arg_value </tool_call>\n";
   const std::string escaped = nlohmann::json(value).dump();
-  const std::string list = "[\"" + std::string(1'000'000, 'x') + "\"]";
+  const std::string list = "[\"" + std::string(300'000, 'x') + "\"]";
   const std::string text = "<tool_call>weather<arg_key>city</arg_key><arg_value>" + value +
                            "</arg_value><arg_key>tags</arg_key><arg_value>" + list +
                            "</arg_value></tool_call>";
@@ -443,24 +444,31 @@ TEST(AnswerReaderTest, LargeValues) {
   EXPECT_TRUE(ReadCut(text, Options(true), CutsEvery(4096, text.size())) == expected);
 }
 
-// What would take quadratic time if a text were read again and again: seconds would be minutes.
+std::string Repeat(const std::string& text, size_t times) {
+  std::string all;
+  for (size_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Texts that would take quadratic time if they were read again and again. 40,000 pieces then took
+// 4 s of a processor's time; they take 0.05 s.
 TEST(AnswerReaderTest, HostileTextsTakeNoLonger) {
-  const auto repeat = [](const std::string& text, size_t times) {
-    std::string all;
-    for (size_t i = 0; i < times; ++i) all += text;
-    return all;
-  };
+  constexpr double kMaxSeconds = 2;
   for (const char* piece :
        {"<tool_call>", "<tool_call>{", "<tool_call>{\"x", "<tool_call>{\"\\\"", "<tool_call>f",
         "<tool_call>f</tool_call>", "<tool_call>f</tool_call><think>", "<", "</think><think>",
         "<tool_call>f<arg_key>", "<arg_key>k</arg_key><arg_value>v</arg_value>", " ",
         "<tool_call>{\"name\":\"f\"}", "[", "<tool_call>f<arg_key>a</arg_key><arg_value>[["}) {
-    const std::string text = repeat(piece, 30'000);
     for (const std::string start : {"", "<tool_call>{\""}) {
       for (const bool thinking : {false, true}) {
         SCOPED_TRACE(start + piece);
-        const Outcome whole = ReadCut(start + text, Options(thinking), {});
-        EXPECT_TRUE(ReadCut(start + text, Options(thinking), CutsEvery(11, text.size())) == whole);
+        const std::string few = start + Repeat(piece, 1000);
+        const Outcome whole = ReadCut(few, Options(thinking), {});
+        EXPECT_TRUE(ReadCut(few, Options(thinking), CutsEvery(11, few.size())) == whole);
+        const std::string many = start + Repeat(piece, 40'000);
+        const std::clock_t begin = std::clock();
+        ReadAnswer(many, Options(thinking));
+        EXPECT_LT(double(std::clock() - begin) / CLOCKS_PER_SEC, kMaxSeconds);
       }
     }
   }
