@@ -104,6 +104,14 @@ std::span<const ApiServer::Route> ApiServer::Routes() {
   return kRoutes;
 }
 
+// For metrics: what clients make up is one route, so that they cannot make the text grow.
+std::string ApiServer::RouteName(std::string_view path) {
+  for (const Route& route : Routes()) {
+    if (path == route.path) return route.path;
+  }
+  return "other";
+}
+
 ApiServer::ApiServer(Engine& engine, AnswerService& service, Options options)
     : engine_(engine),
       service_(service),
@@ -158,7 +166,7 @@ void ApiServer::Handle(HttpRequest given, std::shared_ptr<HttpReply> reply) {
 void ApiServer::SendError(const HttpRequest& request, HttpReply& reply, const ApiError& error) {
   HttpHeaders headers{{"Content-Type", "application/json"}};
   if (error.status() == 429 || error.status() == 503) headers.push_back({"Retry-After", "1"});
-  metrics_.CountReply(request.path, error.status());
+  metrics_.CountReply(RouteName(request.path), error.status());
   LogInfo(fmt::format("request={} peer={} route=\"{} {}\" status={} error={}", request.id,
                       request.peer, request.method, Quoted(request.path), error.status(),
                       Quoted(error.what())));

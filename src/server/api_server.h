@@ -32,6 +32,7 @@ class ApiServer {
   using RequestPtr = std::shared_ptr<const HttpRequest>;
   using ReplyPtr = std::shared_ptr<HttpReply>;
   static std::span<const Route> Routes();
+  static std::string RouteName(std::string_view path);
 
   void Health(const RequestPtr& request, const ReplyPtr& reply);
   void Metrics(const RequestPtr& request, const ReplyPtr& reply);

@@ -152,6 +152,15 @@ TEST_F(ApiServerTest, RefusesBodiesThatAreNone) {
   EXPECT_EQ(server_.Ask("POST", "/health", "{}")->status(), 405);
 }
 
+TEST_F(ApiServerTest, MadeUpPathsAreOneLineOfTheMetrics) {
+  for (int i = 0; i < 3; ++i) Error("/made/up/" + std::to_string(i), "{}", 404);
+  const std::string text = server_.Ask("GET", "/metrics")->Text();
+  EXPECT_EQ(text.find("made"), std::string::npos);
+  EXPECT_NE(text.find("hillstar_http_replies_total{route=\"other\",status=\"404\"} 3"),
+            std::string::npos)
+      << text;
+}
+
 TEST_F(ApiServerTest, APromptThatIsTooLongIsToldWithBothNumbers) {
   const OrderedJson error = Error("/v1/chat/completions", Chat(std::string(5000, 'x')).dump(), 400);
   EXPECT_EQ(error.at("code"), "context_length_exceeded");
