@@ -1,8 +1,10 @@
 #include "server/api_server.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <chrono>
+#include <ctime>
 
 #include "core/log.h"
 #include "core/version.h"
@@ -73,6 +75,12 @@ void AddActivity(const EngineActivity& activity, OrderedJson* body) {
       {"layers", activity.moe_layers}, {"num_experts", experts}, {"uses", std::move(uses)}};
 }
 
+// Anthropic's clients are known by this header where their paths are OpenAI's too.
+ApiStyle StyleOf(const HttpRequest& request) {
+  return request.Header("anthropic-version").empty() ? StyleOfPath(request.path)
+                                                     : ApiStyle::kAnthropic;
+}
+
 const char* OutcomeName(JobReport::Outcome outcome) {
   switch (outcome) {
     case JobReport::Outcome::kDone: return "done";
@@ -86,8 +94,11 @@ const char* OutcomeName(JobReport::Outcome outcome) {
 
 struct ApiServer::Route {
   const char* method;
-  const char* path;
+  std::string_view path;  // one that ends in '/' stands for all that lies below it
   void (ApiServer::*handle)(const RequestPtr&, const ReplyPtr&);
+  bool Takes(std::string_view given) const {
+    return given == path || (path.ends_with('/') && given.starts_with(path));
+  }
 };
 
 std::span<const ApiServer::Route> ApiServer::Routes() {
@@ -96,6 +107,7 @@ std::span<const ApiServer::Route> ApiServer::Routes() {
       {"GET", "/metrics", &ApiServer::Metrics},
       {"GET", "/api/live", &ApiServer::Live},
       {"GET", "/v1/models", &ApiServer::Models},
+      {"GET", "/v1/models/", &ApiServer::Model},
       {"POST", "/v1/chat/completions", &ApiServer::ChatCompletions},
       {"POST", "/v1/completions", &ApiServer::Completions},
       {"POST", "/v1/messages", &ApiServer::Messages},
@@ -107,7 +119,7 @@ std::span<const ApiServer::Route> ApiServer::Routes() {
 // For metrics: what clients make up is one route, so that they cannot make the text grow.
 std::string ApiServer::RouteName(std::string_view path) {
   for (const Route& route : Routes()) {
-    if (path == route.path) return route.path;
+    if (route.Takes(path)) return std::string(route.path);
   }
   return "other";
 }
@@ -127,7 +139,7 @@ void ApiServer::Handle(HttpRequest given, std::shared_ptr<HttpReply> reply) {
   const Route* found = nullptr;
   std::string allowed;
   for (const Route& route : Routes()) {
-    if (request->path != route.path) continue;
+    if (!route.Takes(request->path)) continue;
     allowed = route.method;
     if (method == route.method) found = &route;
   }
@@ -170,7 +182,7 @@ void ApiServer::SendError(const HttpRequest& request, HttpReply& reply, const Ap
   LogInfo(fmt::format("request={} peer={} route=\"{} {}\" status={} error={}", request.id,
                       request.peer, request.method, Quoted(request.path), error.status(),
                       Quoted(error.what())));
-  reply.Send(error.status(), headers, ErrorBody(StyleOfPath(request.path), error, request.id));
+  reply.Send(error.status(), headers, ErrorBody(StyleOf(request), error, request.id));
 }
 
 OrderedJson ApiServer::Body(const HttpRequest& request) const {
@@ -248,7 +260,15 @@ void ApiServer::CountTokens(const RequestPtr& request, const ReplyPtr& reply) {
   SendJson(*reply, 200, {{"input_tokens", count}});
 }
 
-OrderedJson ApiServer::ModelObject() const {
+OrderedJson ApiServer::ModelObject(ApiStyle style) const {
+  if (style == ApiStyle::kAnthropic) {
+    return {{"type", "model"},
+            {"id", options_.model},
+            {"display_name", options_.model},
+            {"created_at", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time_t(created_)))},
+            {"max_input_tokens", engine_.context_tokens()},
+            {"max_tokens", engine_.context_tokens()}};
+  }
   return {{"id", options_.model},
           {"object", "model"},
           {"created", created_},
@@ -257,10 +277,26 @@ OrderedJson ApiServer::ModelObject() const {
 }
 
 void ApiServer::Models(const RequestPtr& request, const ReplyPtr& reply) {
-  metrics_.CountReply(request->path, 200);
+  metrics_.CountReply(RouteName(request->path), 200);
+  const ApiStyle style = StyleOf(*request);
   OrderedJson body{{"object", "list"}};
-  body["data"] = OrderedJson::array({ModelObject()});
+  if (style == ApiStyle::kAnthropic) {
+    body = {{"has_more", false}, {"first_id", options_.model}, {"last_id", options_.model}};
+  }
+  body["data"] = OrderedJson::array({ModelObject(style)});
   SendJson(*reply, 200, body);
+}
+
+void ApiServer::Model(const RequestPtr& request, const ReplyPtr& reply) {
+  const std::string name = request->path.substr(std::string_view("/v1/models/").size());
+  if (name != options_.model) {
+    throw ApiError(
+        404,
+        fmt::format("there is no model {} here; there is {}", Quoted(name), Quoted(options_.model)),
+        "model", "model_not_found");
+  }
+  metrics_.CountReply(RouteName(request->path), 200);
+  SendJson(*reply, 200, ModelObject(StyleOf(*request)));
 }
 
 void ApiServer::Health(const RequestPtr&, const ReplyPtr& reply) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/answer_service.h"
+#include "server/api_error.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "server/reply_writer.h"
@@ -38,6 +39,7 @@ class ApiServer {
   void Metrics(const RequestPtr& request, const ReplyPtr& reply);
   void Live(const RequestPtr& request, const ReplyPtr& reply);
   void Models(const RequestPtr& request, const ReplyPtr& reply);
+  void Model(const RequestPtr& request, const ReplyPtr& reply);
   void ChatCompletions(const RequestPtr& request, const ReplyPtr& reply);
   void Completions(const RequestPtr& request, const ReplyPtr& reply);
   void Messages(const RequestPtr& request, const ReplyPtr& reply);
@@ -45,7 +47,7 @@ class ApiServer {
 
   OrderedJson Body(const HttpRequest& request) const;
   ReplyContext Context(const HttpRequest& request, const ReplyPtr& reply) const;
-  OrderedJson ModelObject() const;
+  OrderedJson ModelObject(ApiStyle style) const;
   void Submit(const RequestPtr& request, const ReplyPtr& reply, AnswerRequest answer,
               std::unique_ptr<AnswerWriter> writer);
   void Report(const HttpRequest& request, const JobReport& report);

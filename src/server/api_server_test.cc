@@ -152,6 +152,18 @@ TEST_F(ApiServerTest, RefusesBodiesThatAreNone) {
   EXPECT_EQ(server_.Ask("POST", "/health", "{}")->status(), 405);
 }
 
+TEST_F(ApiServerTest, TheModelIsFoundByItsName) {
+  const auto list = OrderedJson::parse(server_.Ask("GET", "/v1/models")->Text());
+  EXPECT_EQ(list.at("object"), "list");
+  const auto one = OrderedJson::parse(server_.Ask("GET", "/v1/models/fake")->Text());
+  EXPECT_EQ(one, list.at("data").at(0));
+  EXPECT_EQ(one.at("id"), "fake");
+  EXPECT_EQ(one.at("object"), "model");
+  const auto other = server_.Ask("GET", "/v1/models/other");
+  EXPECT_EQ(other->status(), 404);
+  EXPECT_EQ(OrderedJson::parse(other->Text()).at("error").at("code"), "model_not_found");
+}
+
 TEST_F(ApiServerTest, MadeUpPathsAreOneLineOfTheMetrics) {
   for (int i = 0; i < 3; ++i) Error("/made/up/" + std::to_string(i), "{}", 404);
   const std::string text = server_.Ask("GET", "/metrics")->Text();
