@@ -1,5 +1,7 @@
 #include "server/api_error.h"
 
+#include <fmt/format.h>
+
 #include "server/api_json.h"
 
 namespace hillstar {
@@ -60,10 +62,14 @@ std::string ErrorBody(ApiStyle style, const ApiError& error, const std::string& 
   const ErrorType& type = TypeOf(error.status());
   OrderedJson body;
   if (style == ApiStyle::kAnthropic) {
-    const std::string where = error.param().empty() ? "" : error.param() + ": ";
-    body = {{"type", "error"},
-            {"error", {{"type", type.anthropic}, {"message", where + error.what()}}},
-            {"request_id", request_id}};
+    const std::string_view sentence = error.what();
+    const bool names_it = sentence.starts_with(error.param());
+    OrderedJson object{{"type", type.anthropic},
+                       {"message", fmt::format("{}{}{}", names_it ? "" : error.param(),
+                                               names_it ? "" : ": ", sentence)}};
+    if (!error.code().empty()) object["details"] = {{"error_code", error.code()}};
+    body = {
+        {"type", "error"}, {"error", std::move(object)}, {"request_id", TextOrNull(request_id)}};
   } else {
     body = {{"error",
              {{"message", error.what()},

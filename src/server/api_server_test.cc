@@ -228,6 +228,24 @@ TEST_F(ApiServerTest, AnthropicsShapes) {
             std::string::npos);
 }
 
+// What Anthropic's own clients go by.
+TEST_F(ApiServerTest, AnthropicsErrorsNameTheirReason) {
+  const auto error = [&](const char* member, const OrderedJson& value) {
+    OrderedJson request = Chat("x");
+    request[member] = value;
+    return Error("/v1/messages", request.dump(), 400);
+  };
+  OrderedJson thread = error("thread", {{"type", "create"}});
+  EXPECT_EQ(thread.at("details").at("error_code"), "thread_unsupported_request");
+  EXPECT_TRUE(thread.at("message").get<std::string>().starts_with("thread is not"));
+  const OrderedJson messages = OrderedJson::array({{{"role", "user"}, {"content", "x"}},
+                                                   {{"role", "system"}, {"content", "y"}},
+                                                   {{"role", "assistant"}, {"content", "z"}}});
+  EXPECT_EQ(error("messages", messages).at("message").get<std::string>().find("messages[2].role"),
+            0u);
+  EXPECT_FALSE(error("top_p", 2).contains("details"));
+}
+
 TEST_F(ApiServerTest, CompletionsTakeTextsAndIds) {
   const auto texts = [&](const char* body) {
     std::vector<std::string> all;

@@ -112,7 +112,7 @@ HttpHeaders HttpGate::MoreHeaders(const HttpRequest& head) const {
   const std::string_view origin = head.Header("origin");
   if (!IsOriginAllowed(origin)) return headers;
   headers.push_back({"Access-Control-Allow-Origin", std::string(origin)});
-  headers.push_back({"Access-Control-Expose-Headers", "X-Request-Id, Retry-After"});
+  headers.push_back({"Access-Control-Expose-Headers", "X-Request-Id, Request-Id, Retry-After"});
   return headers;
 }
 

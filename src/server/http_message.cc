@@ -139,7 +139,10 @@ std::string WriteHead(int status, const HttpHeaders& headers, const HttpHeaders&
   for (const auto& [name, value] : more) add(name, value);
   if (!Has(headers, "Cache-Control")) add("Cache-Control", "no-store");
   add("X-Content-Type-Options", "nosniff");
-  if (!request_id.empty()) add("X-Request-Id", request_id);
+  if (!request_id.empty()) {
+    add("X-Request-Id", request_id);
+    add("Request-Id", request_id);  // where Anthropic's clients look
+  }
   if (framing == BodyFraming::kLength) add("Content-Length", std::to_string(length));
   if (framing == BodyFraming::kChunked) add("Transfer-Encoding", "chunked");
   add("Connection", keeps_alive ? "keep-alive" : "close");

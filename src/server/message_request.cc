@@ -59,6 +59,7 @@ class TurnReader {
 
  private:
   bool is_user() const { return turn_.role == "user"; }
+  bool is_assistant() const { return turn_.role == "assistant"; }
 
   void ReadBlock(const OrderedJson& json, const std::string& path) {
     JsonFields block(json, path);
@@ -68,12 +69,12 @@ class TurnReader {
       turn_.content += block.RequiredText("text");
     } else if (type == "tool_result" && is_user()) {
       ReadResult(block);
-    } else if (type == "tool_use" && !is_user()) {
+    } else if (type == "tool_use" && is_assistant()) {
       ReadUse(block);
-    } else if (type == "thinking" && !is_user()) {
+    } else if (type == "thinking" && is_assistant()) {
       turn_.reasoning_content += block.RequiredText("thinking");
       block.Ignore({"signature"});
-    } else if (type == "redacted_thinking" && !is_user()) {
+    } else if (type == "redacted_thinking" && is_assistant()) {
       block.Ignore({"data"});
     } else {
       block.Fail("type", fmt::format("is {}, which is not supported in a message of the {}", type,
@@ -115,7 +116,7 @@ std::vector<ChatMessage> ReadMessages(JsonFields& fields) {
   for (size_t i = 0; i < given.size(); ++i) {
     JsonFields message(given[i], ItemPath("messages", i));
     message.Required("role");
-    const std::string role = *message.Choice("role", {"user", "assistant"});
+    const std::string role = *message.Choice("role", {"user", "assistant", "system"});
     TurnReader(role, &messages).Read(message.Required("content"), message.PathOf("content"));
     message.RefuseOthers();
     if (i + 1 == given.size() && role == "assistant") {
@@ -211,6 +212,11 @@ void ReadPrompt(JsonFields& fields, const Engine& engine, const AnswerDefaults& 
   fields.Ignore({"model", "metadata", "service_tier", "cache_control", "betas"});
   fields.Refuse("container", "this server runs no code");
   fields.Refuse("mcp_servers", "this server calls no others");
+  if (fields.Find("thread") != nullptr) {  // at this code the client's tool runner goes on without
+    throw BadRequest(
+        "thread is not supported: this server keeps no conversations; give all messages", "thread",
+        "thread_unsupported_request");
+  }
   fields.Refuse("context_management", "messages are taken as they are");
   answer->prompts = {RenderPrompt(messages, chat, engine)};
 }

@@ -9,7 +9,8 @@ OrderedJson Usage(const TokenUsage& usage) {
   return {{"input_tokens", usage.prompt - usage.cached},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached},
-          {"output_tokens", usage.completion}};
+          {"output_tokens", usage.completion},
+          {"output_tokens_details", {{"thinking_tokens", usage.reasoning}}}};
 }
 
 const char* StopReason(AnswerEndReason reason) {
