@@ -246,6 +246,24 @@ TEST_F(ApiServerTest, AnthropicsErrorsNameTheirReason) {
   EXPECT_FALSE(error("top_p", 2).contains("details"));
 }
 
+TEST_F(ApiServerTest, AnthropicsEditsAreKeptOrRefused) {
+  const auto edit = [&](const char* edits) {
+    OrderedJson request = Chat("x");
+    request["context_management"] = {{"edits", OrderedJson::parse(edits)}};
+    const auto reply = server_.Post("/v1/messages", request);
+    return reply->status() == 200 ? std::string() : reply->Text();
+  };
+  EXPECT_EQ(edit("[]"), "");
+  EXPECT_EQ(edit(R"([{"type":"clear_thinking_20251015","keep":"all"}])"), "");
+  EXPECT_EQ(edit(R"([{"type":"clear_thinking_20251015","keep":{"type":"all"}}])"), "");
+  EXPECT_EQ(edit(R"([{"type":"clear_thinking_20251015"}])"), "");
+  const std::string turns =
+      edit(R"([{"type":"clear_thinking_20251015","keep":{"type":"thinking_turns","value":2}}])");
+  EXPECT_NE(turns.find("context_management.edits[0].keep"), std::string::npos) << turns;
+  const std::string uses = edit(R"([{"type":"clear_tool_uses_20250919"}])");
+  EXPECT_NE(uses.find("context_management.edits[0].type"), std::string::npos) << uses;
+}
+
 TEST_F(ApiServerTest, CompletionsTakeTextsAndIds) {
   const auto texts = [&](const char* body) {
     std::vector<std::string> all;

@@ -176,6 +176,29 @@ void ReadThinking(JsonFields& fields, ChatOptions* chat) {
   if (effort && chat->thinking) ApplyEffort(*effort, chat);
 }
 
+// Which of the thoughts of earlier turns stay. Edits that shorten the prompt otherwise are refused:
+// whoever asks for them counts on it.
+void ReadEdits(JsonFields& fields, ChatOptions* chat) {
+  auto management = fields.Object("context_management");
+  if (!management) return;
+  constexpr size_t kMaxEdits = 16;
+  const OrderedJson* edits = management->Array("edits", kMaxEdits);
+  for (size_t i = 0; edits != nullptr && i < edits->size(); ++i) {
+    JsonFields edit((*edits)[i], ItemPath(management->PathOf("edits"), i));
+    edit.Required("type");
+    edit.Choice("type", {"clear_thinking_20251015"});
+    const OrderedJson* keep = edit.Find("keep");
+    const bool is_all =
+        keep != nullptr && (*keep == "all" || *keep == OrderedJson{{"type", "all"}});
+    if (keep != nullptr && !is_all) {
+      edit.Fail("keep", "has to be all here, or absent: then the template chooses");
+    }
+    if (is_all) chat->clear_thinking = false;
+    edit.RefuseOthers();
+  }
+  management->RefuseOthers();
+}
+
 // "output_config": {"format": {"type": "json_schema", "schema": ...}}, once "output_format".
 std::shared_ptr<const Grammar> ReadFormat(JsonFields& fields) {
   auto output = fields.Object("output_config");
@@ -200,6 +223,7 @@ void ReadPrompt(JsonFields& fields, const Engine& engine, const AnswerDefaults& 
   const std::vector<ChatMessage> messages = ReadMessages(fields);
   ChatOptions chat = defaults.chat;
   ReadThinking(fields, &chat);
+  ReadEdits(fields, &chat);
   answer->grammar = ReadFormat(fields);
   OfferedTools offered;
   ReadTools(fields, &offered);
@@ -217,7 +241,6 @@ void ReadPrompt(JsonFields& fields, const Engine& engine, const AnswerDefaults& 
         "thread is not supported: this server keeps no conversations; give all messages", "thread",
         "thread_unsupported_request");
   }
-  fields.Refuse("context_management", "messages are taken as they are");
   answer->prompts = {RenderPrompt(messages, chat, engine)};
 }
 
