@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh check SET     say what is missing; exit 1 if anything is
 #   tools/setup.sh install SET   say what is missing, then install it with apt-get
-#   tools/setup.sh npm           fetch the reference implementations that tests compare with
+#   tools/setup.sh npm           fetch the reference implementations and the clients that tests use
 #
 # SET is build, test (includes build) or fuzz (includes build).
 set -euo pipefail
@@ -77,7 +77,7 @@ install() {
 
 fetch_npm() {
   local folder
-  for folder in tests tests/reference; do
+  for folder in tests tests/reference tests/clients; do
     [ -f "$folder/package-lock.json" ] || continue
     [ "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ] && continue
     echo "Fetching the npm packages of $folder/package-lock.json"
