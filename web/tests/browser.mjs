@@ -8,7 +8,7 @@ export function hasBrowser() {
   return existsSync(kChromium);
 }
 
-export function launch() {
+export function launch(flags = []) {
   const isRoot = process.getuid?.() === 0; // whom Chromium's sandbox refuses
-  return chromium.launch({ executablePath: kChromium, args: isRoot ? ['--no-sandbox'] : [] });
+  return chromium.launch({ executablePath: kChromium, args: isRoot ? ['--no-sandbox', ...flags] : flags });
 }

@@ -47,7 +47,7 @@ See [the article](https://example.org/hillstar "x") and ![a photograph](https://
 const kThoughts = `The user asks about a bird. I should say where it lives, how it saves energy, and why it
 perches. Then an example in Python, with a table. Keep it short.`;
 
-export const kSlowWords = 120;
+export const kSlowWords = 70;
 
 function words(count) {
   const list = 'thin air carries little weight and the small bird holds on to the flower'.split(' ');

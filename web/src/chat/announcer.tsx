@@ -1,17 +1,10 @@
 // Tells a screen reader what is being answered: whole sentences, a few seconds apart.
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { completedPart } from './announced_part';
 import type { Message } from './conversation';
 import { plainText } from './markdown';
 
 const kEveryMs = 4000;
-
-// The part of `text` behind `from` that ends with a sentence or a line; all of it at the end.
-export function completedPart(text: string, from: number, isOver: boolean): string {
-  const rest = text.slice(from);
-  if (isOver) return rest;
-  const match = /^[\s\S]*(?:[.!?:;](?=\s)|\n)/.exec(rest);
-  return match ? match[0] : '';
-}
 
 export function Announcer({ message, isWriting }: { message: Message | null; isWriting: boolean }) {
   const [said, setSaid] = useState('');

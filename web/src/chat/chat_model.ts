@@ -26,8 +26,9 @@ export interface ListEntry extends ConversationHead {
 const kSaveEveryMs = 1000; // while an answer is written
 const kOtherTabAliveMs = 5000; // it keeps its answer at least that often
 
-// Where the tab's id of a conversation that is not kept yet outlives a reload.
+// Names in the tab's storage: the id of a conversation that is not kept yet, and
 const kNewIdName = 'hillstar-new-conversation';
+const kRunsName = 'hillstar-runs'; // ids of the messages that are being written
 
 export class ChatModel extends Observable {
   open: Conversation;
@@ -41,7 +42,9 @@ export class ChatModel extends Observable {
   private heads = new Map<string, ConversationHead>();
   private drafts = new Map<string, string>();
   private readonly runs = new Map<Conversation, AnswerRun>();
+  private readonly endedByReload = runsBeforeReload();
   private readonly failedForKey = new Set<string>(); // ids of messages
+  private isLeaving = false;
   private saving: Promise<unknown> = Promise.resolve();
   private readonly unkept = new Set<Conversation>();
 
@@ -95,18 +98,17 @@ export class ChatModel extends Observable {
     let found = running ?? (id === '' ? null : await this.store.read(id));
     if (!found && id !== '' && this.drafts.has(id)) found = newConversation(id, Date.now());
     if (!found && id !== '') this.notice = 'That conversation is not kept in this browser.';
-    if (found && !running) markCut(found);
+    if (found && !running) this.markCut(found);
     this.open = found ?? this.fresh();
     this.watchForCut();
     this.changed();
   }
 
-  draft(): string {
-    return this.drafts.get(this.open.id) ?? '';
+  draft(id: string): string {
+    return this.drafts.get(id) ?? '';
   }
 
-  setDraft(text: string): void {
-    const { id } = this.open;
+  setDraft(id: string, text: string): void {
     if (text === '') this.drafts.delete(id);
     else this.drafts.set(id, text);
     this.changed();
@@ -226,12 +228,9 @@ export class ChatModel extends Observable {
     return imported.length;
   }
 
-  // The page goes away: what is being answered ends here.
-  endAll(): void {
-    for (const { conversation, message } of this.runs.values()) {
-      message.state = 'cut';
-      this.save(conversation);
-    }
+  // While the page goes away its requests fail, which means nothing.
+  setLeaving(isLeaving: boolean): void {
+    this.isLeaving = isLeaving;
   }
 
   hasUnkept(): boolean {
@@ -264,12 +263,16 @@ export class ChatModel extends Observable {
       this.changed();
     });
     this.runs.set(conversation, run);
+    this.noteRuns();
+    // Its id is taken now, also where it is deleted later.
+    if (tabStorage(kNewIdName) === conversation.id) keepInTab(kNewIdName, '');
     this.save(conversation);
     void run.run().then(() => this.endRun(run));
   }
 
   private endRun(run: AnswerRun): void {
     this.runs.delete(run.conversation);
+    this.noteRuns();
     run.conversation.updatedMs = Date.now();
     this.save(run.conversation);
     if (run.error?.kind === 'key') {
@@ -284,7 +287,7 @@ export class ChatModel extends Observable {
     await this.saving;
     const kept = await this.store.read(this.open.id).catch(() => null);
     const latest = kept && kept.revision > this.open.revision ? kept : this.open;
-    markCut(latest);
+    this.markCut(latest);
     if (latest.messages.some((message) => message.state === 'writing')) {
       this.notice = 'Another tab is writing an answer to this conversation. Wait for its end.';
       this.changed();
@@ -296,21 +299,24 @@ export class ChatModel extends Observable {
 
   // What is typed in it outlives a reload of the tab: its id stays the same until it is kept.
   private fresh(): Conversation {
-    let id = '';
-    try {
-      id = sessionStorage.getItem(kNewIdName) ?? '';
-    } catch {
-      // The draft is then found in the list.
-    }
-    if (id === '' || this.heads.has(id)) {
-      id = newId();
-      try {
-        sessionStorage.setItem(kNewIdName, id);
-      } catch {
-        // As above.
-      }
-    }
+    let id = tabStorage(kNewIdName);
+    if (id === '' || this.heads.has(id)) id = newId();
+    keepInTab(kNewIdName, id);
     return newConversation(id, Date.now());
+  }
+
+  private noteRuns(): void {
+    if (this.isLeaving) return;
+    keepInTab(kRunsName, [...this.runs.values()].map((run) => run.message.id).join(' '));
+  }
+
+  // Marks answers that nobody writes any more: this tab was reloaded, or another one closed.
+  private markCut(conversation: Conversation): void {
+    const isStale = Date.now() - conversation.updatedMs >= kOtherTabAliveMs;
+    for (const message of conversation.messages) {
+      if (message.state !== 'writing') continue;
+      if (isStale || this.endedByReload.has(message.id)) message.state = 'cut';
+    }
   }
 
   // Another tab that writes an answer tells of it all the time; one that was closed does not.
@@ -320,7 +326,7 @@ export class ChatModel extends Observable {
     if (!conversation.messages.some((message) => message.state === 'writing')) return;
     setTimeout(() => {
       if (this.open !== conversation) return;
-      markCut(conversation);
+      this.markCut(conversation);
       this.changed();
     }, kOtherTabAliveMs + 500);
   }
@@ -407,10 +413,26 @@ function promptMessageOf(message: Message): PromptMessage {
     : { role, content: text, reasoning_content: thinking };
 }
 
-// An answer that nobody writes any more: its tab was closed.
-function markCut(conversation: Conversation): void {
-  if (Date.now() - conversation.updatedMs < kOtherTabAliveMs) return;
-  for (const message of conversation.messages) {
-    if (message.state === 'writing') message.state = 'cut';
+// What outlives a reload of this tab, and is of no other. '' where there is nothing.
+function tabStorage(name: string): string {
+  try {
+    return sessionStorage.getItem(name) ?? '';
+  } catch {
+    return '';
   }
+}
+
+function keepInTab(name: string, value: string): void {
+  try {
+    sessionStorage.setItem(name, value);
+  } catch {
+    // The browser keeps nothing: a draft is then found in the list.
+  }
+}
+
+// Ids of the messages that this tab was writing when it was reloaded. A tab that was duplicated has a
+// copy of the other's notes, but was not reloaded.
+function runsBeforeReload(): Set<string> {
+  const [entry] = performance.getEntriesByType('navigation') as PerformanceNavigationTiming[];
+  return new Set(entry?.type === 'reload' ? tabStorage(kRunsName).split(' ') : []);
 }

@@ -1,5 +1,5 @@
 // The chat: the conversations at the side, the open one with its composer.
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Health } from '../api/server';
 import { downloadText } from '../shell/clipboard';
 import { Icon, IconButton } from '../shell/icons';
@@ -59,6 +59,7 @@ export function ChatPage({ model, id, health }: ChatPageProps) {
   useStopWithEscape(model);
   const [isListOpen, setListOpen] = useState(false);
   const [isSettingsOpen, setSettingsOpen] = useState(false);
+  const toggle = useRef<HTMLButtonElement>(null);
   const { open } = model;
   useEffect(() => {
     void model.show(id);
@@ -69,13 +70,20 @@ export function ChatPage({ model, id, health }: ChatPageProps) {
     if (open.messages.length > 0 && id === '') replaceAddress(chatAddress(open.id));
   }, [open, open.messages.length]);
   const title = open.title || 'New conversation';
+  const closeList = (event: KeyboardEvent) => {
+    if (event.key !== 'Escape' || event.defaultPrevented || !isListOpen) return;
+    event.preventDefault();
+    setListOpen(false);
+    toggle.current?.focus();
+  };
   return (
-    <div class={`chat ${isListOpen ? 'list-open' : ''}`}>
+    <div class={`chat ${isListOpen ? 'list-open' : ''}`} onKeyDown={closeList}>
       <ConversationList model={model} onClose={() => setListOpen(false)} />
       <div class="backdrop" onClick={() => setListOpen(false)} />
       <main id="main" class="conversation" tabIndex={-1}>
         <div class="conversation-head">
           <button
+            ref={toggle}
             type="button"
             class="icon-button list-toggle"
             aria-label="Conversations"
@@ -95,7 +103,7 @@ export function ChatPage({ model, id, health }: ChatPageProps) {
         </div>
         <Banners model={model} />
         <ConversationView model={model} health={health} />
-        <Composer key={open.id} model={model} />
+        <Composer key={open.id} id={open.id} model={model} />
       </main>
       {isSettingsOpen && (
         <SettingsDialog health={health} onClose={() => setSettingsOpen(false)} />

@@ -18,17 +18,18 @@ export function fitHeight(area: HTMLTextAreaElement): void {
   area.style.height = `${area.scrollHeight + 2}px`;
 }
 
-export function Composer({ model }: { model: ChatModel }) {
+export function Composer({ model, id }: { model: ChatModel; id: string }) {
   const area = useRef<HTMLTextAreaElement>(null);
-  const [text, setText] = useState(() => model.draft());
+  const [text, setText] = useState(() => model.draft(id));
   const typed = useRef(text);
   const timer = useRef(0);
   const isRunning = model.run() !== null;
 
   const keepDraft = () => {
+    if (timer.current === 0) return; // nothing was typed since
     clearTimeout(timer.current);
     timer.current = 0;
-    if (typed.current !== model.draft()) model.setDraft(typed.current);
+    model.setDraft(id, typed.current);
   };
   const change = (value: string) => {
     typed.current = value;
@@ -50,12 +51,12 @@ export function Composer({ model }: { model: ChatModel }) {
   }, [text]);
   useEffect(() => {
     if (matchMedia('(pointer: fine)').matches) area.current?.focus({ preventScroll: true });
-    const keepAtOnce = () => timer.current !== 0 && keepDraft();
-    addEventListener('visibilitychange', keepAtOnce);
-    addEventListener('pagehide', keepAtOnce);
+    addEventListener('visibilitychange', keepDraft);
+    addEventListener('pagehide', keepDraft);
     return () => {
-      removeEventListener('visibilitychange', keepAtOnce);
-      removeEventListener('pagehide', keepAtOnce);
+      keepDraft();
+      removeEventListener('visibilitychange', keepDraft);
+      removeEventListener('pagehide', keepDraft);
     };
   }, []);
 

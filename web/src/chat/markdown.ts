@@ -68,6 +68,7 @@ export function sanitise(html: string): DocumentFragment {
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
     ALLOWED_URI_REGEXP: kAddresses,
+    ADD_URI_SAFE_ATTR: ['align', 'start'], // no addresses
     KEEP_CONTENT: true,
     RETURN_DOM_FRAGMENT: true,
   });

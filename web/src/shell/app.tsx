@@ -64,7 +64,7 @@ function ServerName({ health, problem }: HealthState) {
     return <p class="server-name">{problem === '' ? 'Connecting…' : 'No answer from the server'}</p>;
   }
   return (
-    <p class="server-name" title={`Hillstar ${health.version}, ${health.device}`}>
+    <p class="server-name" title={`${health.version}, ${health.device}`}>
       <strong>{health.model}</strong> <span class="server-device">{health.device}</span>
     </p>
   );
