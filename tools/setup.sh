@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh check SET     say what is missing; exit 1 if anything is
 #   tools/setup.sh install SET   say what is missing, then install it with apt-get
-#   tools/setup.sh npm           fetch the reference implementations and the clients that tests use
+#   tools/setup.sh npm           fetch what tests of templates, clients, grammars and the page need
 #
 # SET is build, test (includes build) or fuzz (includes build).
 set -euo pipefail
@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 build_packages="build-essential cmake ninja-build pkg-config libcli11-dev libedit-dev libfmt-dev
   libspdlog-dev nlohmann-json3-dev libpcre2-dev libssl-dev libxxhash-dev libhwloc-dev libgtest-dev
   libboost1.81-dev libboost-context1.81-dev prometheus-cpp-dev"
-test_packages="$build_packages clang-format git nodejs npm"
+test_packages="$build_packages chromium clang-format git nodejs npm"
 fuzz_packages="$build_packages clang libclang-rt-14-dev"
 
 packages_of() {
@@ -77,7 +77,7 @@ install() {
 
 fetch_npm() {
   local folder
-  for folder in tests tests/reference tests/clients; do
+  for folder in tests/reference tests/clients tests/grammar web; do
     [ -f "$folder/package-lock.json" ] || continue
     [ "$folder/node_modules/.package-lock.json" -nt "$folder/package-lock.json" ] && continue
     echo "Fetching the npm packages of $folder/package-lock.json"

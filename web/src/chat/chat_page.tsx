@@ -32,6 +32,8 @@ function useStopWithEscape(model: ChatModel): void {
 
 function Banners({ model }: { model: ChatModel }) {
   const { removed } = model;
+  const undo = useRef<HTMLButtonElement>(null);
+  useEffect(() => undo.current?.focus(), [removed]); // the button that deleted is gone
   return (
     <div class="banners" role="status">
       {model.trouble !== '' && <p class="banner warning">{model.trouble}</p>}
@@ -44,7 +46,7 @@ function Banners({ model }: { model: ChatModel }) {
       {removed && (
         <p class="banner">
           <span>“{removed.conversation.title || 'Untitled'}” was deleted.</span>
-          <button type="button" class="button" onClick={() => model.undoRemove()}>
+          <button ref={undo} type="button" class="button" onClick={() => model.undoRemove()}>
             Undo
           </button>
           <IconButton icon="close" label="Dismiss" onClick={() => model.dismiss()} />

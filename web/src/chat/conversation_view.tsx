@@ -18,6 +18,10 @@ const kExamples = [
 ];
 
 function Welcome({ model, health }: { model: ChatModel; health: Health | null }) {
+  const send = (example: string) => {
+    void model.send(example);
+    document.querySelector<HTMLElement>('.composer textarea')?.focus(); // the button goes away
+  };
   return (
     <div class="welcome">
       <Mark class="welcome-mark" />
@@ -30,7 +34,7 @@ function Welcome({ model, health }: { model: ChatModel; health: Health | null })
       <ul class="examples">
         {kExamples.map((example) => (
           <li key={example}>
-            <button type="button" class="example" onClick={() => void model.send(example)}>
+            <button type="button" class="example" onClick={() => send(example)}>
               {example}
             </button>
           </li>

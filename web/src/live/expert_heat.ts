@@ -5,6 +5,7 @@ import type { ExpertUses } from '../api/live';
 
 const kFadeSeconds = 3; // to 1/e
 const kDarkSeconds = 4; // without any use, to 1/e
+const kMaxPendingSeconds = 2;
 
 export interface ExpertReading {
   layer: number;
@@ -21,6 +22,7 @@ export class ExpertHeat {
   private totals: Float64Array; // uses since the server's start
   private readonly heat: Float32Array;
   private readonly pending: Float32Array; // a second, until pendingSeconds are over
+  private readonly lit: Float32Array;
   private pendingSeconds = 0;
   private light = 0; // 1 while experts are used
 
@@ -31,6 +33,7 @@ export class ExpertHeat {
     this.totals = Float64Array.from(uses.uses.flat());
     this.heat = new Float32Array(this.totals.length);
     this.pending = new Float32Array(this.totals.length);
+    this.lit = new Float32Array(this.totals.length);
   }
 
   fits(uses: ExpertUses): boolean {
@@ -42,12 +45,12 @@ export class ExpertHeat {
   add(uses: ExpertUses, passedSeconds: number): void {
     this.advance(this.pendingSeconds); // what was not shown yet
     const totals = Float64Array.from(uses.uses.flat());
-    const spread = Math.min(Math.max(passedSeconds, 0.2), 2);
+    const passed = Math.max(passedSeconds, 0.2);
     for (let i = 0; i < totals.length; ++i) {
-      this.pending[i] = Math.max(0, totals[i]! - this.totals[i]!) / spread;
+      this.pending[i] = Math.max(0, totals[i]! - this.totals[i]!) / passed;
     }
     this.totals = totals;
-    this.pendingSeconds = spread;
+    this.pendingSeconds = Math.min(passed, kMaxPendingSeconds); // of a page that was hidden, the end
   }
 
   advance(seconds: number): void {
@@ -68,15 +71,16 @@ export class ExpertHeat {
     return this.pendingSeconds > 0 || this.light > 0.01;
   }
 
-  // From 0 to 1, for [layer][expert]. The root of the share of the most used one's, so that experts of
-  // few uses can be told from unused ones.
+  // From 0 to 1, for [layer][expert], until the next call. The root of the share of the most used one's,
+  // so that experts of few uses can be told from unused ones.
   brightness(isCumulative: boolean): Float32Array {
     const values = isCumulative ? this.totals : this.heat;
     let max = 0;
-    for (const value of values) max = Math.max(max, value);
+    for (let i = 0; i < values.length; ++i) max = Math.max(max, values[i]!);
     const light = isCumulative ? 1 : this.light;
     const scale = max > 0 ? 1 / max : 0;
-    return Float32Array.from(values, (value) => light * Math.sqrt(value * scale));
+    for (let i = 0; i < values.length; ++i) this.lit[i] = light * Math.sqrt(values[i]! * scale);
+    return this.lit;
   }
 
   read(row: number, expert: number, isCumulative: boolean): ExpertReading {

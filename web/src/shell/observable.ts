@@ -1,9 +1,13 @@
-// A model that views watch. Changes of one moment are told once, before the next picture is drawn.
+// A model that views watch. Changes are told a few times a second at most, however fast tokens come.
 import { useEffect, useReducer } from 'preact/hooks';
+
+const kMinPauseMs = 50;
+const kHiddenPauseMs = 200; // a hidden page draws nothing, and is told all the same
 
 export class Observable {
   private readonly listeners = new Set<() => void>();
   private isScheduled = false;
+  private toldMs = 0;
 
   watch(listener: () => void): () => void {
     this.listeners.add(listener);
@@ -16,10 +20,16 @@ export class Observable {
     const tell = () => {
       if (!this.isScheduled) return;
       this.isScheduled = false;
+      this.toldMs = performance.now();
       for (const listener of this.listeners) listener();
     };
-    requestAnimationFrame(tell);
-    setTimeout(tell, 200); // a hidden page draws nothing
+    const pauseMs = this.toldMs + kMinPauseMs - performance.now();
+    if (pauseMs > 0) {
+      setTimeout(tell, pauseMs);
+    } else {
+      requestAnimationFrame(tell);
+      setTimeout(tell, kHiddenPauseMs);
+    }
   }
 }
 
