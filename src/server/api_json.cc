@@ -25,6 +25,10 @@ const char* JsonKindName(const OrderedJson& value) {
   }
 }
 
+std::string ShownJson(const OrderedJson& value) {
+  return value.is_number() ? value.dump() : JsonKindName(value);
+}
+
 std::string ItemPath(const std::string& array_path, size_t index) {
   return fmt::format("{}[{}]", array_path, index);
 }
@@ -92,13 +96,11 @@ std::optional<int64_t> JsonFields::Integer(std::string_view name, int64_t min, i
                         (value->is_number_float() && std::abs(value->get<double>()) <= kExact &&
                          value->get<double>() == std::floor(value->get<double>()));
   if (!is_whole) {
-    Fail(name, fmt::format("is {}; it has to be a whole number",
-                           value->is_number() ? value->dump() : JsonKindName(*value)));
+    Fail(name, fmt::format("is {}; it has to be a whole number", ShownJson(*value)));
   }
-  const int64_t number = is_large                   ? INT64_MAX
-                         : value->is_number_float() ? int64_t(value->get<double>())
-                                                    : value->get<int64_t>();
-  if (number < min || number > max) {
+  const int64_t number =
+      value->is_number_float() ? int64_t(value->get<double>()) : value->get<int64_t>();
+  if (is_large || number < min || number > max) {
     Fail(name, fmt::format("is {}; it has to be from {} to {}", value->dump(), min, max));
   }
   return number;
@@ -165,6 +167,10 @@ std::vector<std::string> JsonFields::Texts(std::string_view name, size_t max_ite
 
 void JsonFields::Ignore(std::initializer_list<std::string_view> names) {
   for (std::string_view name : names) known_.emplace(name);
+}
+
+void JsonFields::IgnoreTexts(std::initializer_list<std::string_view> names) {
+  for (std::string_view name : names) Text(name);
 }
 
 void JsonFields::Refuse(std::string_view name, std::string_view why) {

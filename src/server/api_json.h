@@ -20,6 +20,8 @@ std::string JsonText(const OrderedJson& json);
 
 // A value's kind for people: "a text", "a number", ...
 const char* JsonKindName(const OrderedJson& value);
+// The same, but a number itself, which is short.
+std::string ShownJson(const OrderedJson& value);
 
 // The members of one object of a request. Members that are null count as absent. All errors are
 // ApiErrors of status 400 whose param is the member's path. The object outlives its JsonFields.
@@ -46,8 +48,10 @@ class JsonFields {
   // Texts, each of 1 to max_bytes bytes.
   std::vector<std::string> Texts(std::string_view name, size_t max_items, size_t max_bytes);
 
-  // Read and of no effect here.
+  // Read and of no effect here, whatever they are.
   void Ignore(std::initializer_list<std::string_view> names);
+  // The same for members that are texts.
+  void IgnoreTexts(std::initializer_list<std::string_view> names);
   // Refuses the member, where it is there with another value than null, false or nothing.
   void Refuse(std::string_view name, std::string_view why);
   // Refuses members that no call has named.

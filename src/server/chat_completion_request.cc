@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/json_scan.h"
 #include "server/api_error.h"
 #include "server/request_parts.h"
 
@@ -19,9 +20,11 @@ std::string ReadContent(JsonFields& fields, std::string_view name) {
     JsonFields part((*parts)[i], ItemPath(fields.PathOf(name), i));
     const std::string type = part.RequiredText("type");
     if (type != "text" && type != "refusal") {
-      part.Fail("type", fmt::format("is {}; this model reads text only", type));
+      part.Fail("type", fmt::format("is {}; this model reads text only", Quoted(type)));
     }
     text += part.RequiredText(type);
+    part.Ignore({"cache_control"});
+    part.RefuseOthers();
   }
   return text;
 }
@@ -42,6 +45,8 @@ std::vector<ToolCall> ReadCalls(JsonFields& message) {
       made.arguments_json =
           arguments->is_string() ? arguments->get<std::string>() : JsonText(*arguments);
     }
+    function.RefuseOthers();
+    call.RefuseOthers();
   }
   return calls;
 }
@@ -55,7 +60,8 @@ ChatMessage ReadMessage(const OrderedJson& json, const std::string& path) {
   }();
   if (message.role == "developer") message.role = "system";
   const bool is_assistant = message.role == "assistant";
-  fields.Ignore({"name", "tool_call_id", "refusal", "annotations", "audio", "function_call"});
+  fields.IgnoreTexts({"name", "tool_call_id", "refusal"});
+  fields.Ignore({"annotations", "audio", "function_call"});
   message.content = ReadContent(fields, "content");
   if (is_assistant) {
     message.tool_calls = ReadCalls(fields);
@@ -85,6 +91,7 @@ void ReadTools(JsonFields& fields, OfferedTools* offered) {
     const OrderedJson* parameters = function.Find("parameters");
     if (parameters != nullptr) JsonFields(*parameters, function.PathOf("parameters"));
     function.RefuseOthers();
+    tool.RefuseOthers();
     AddTool(name, description, parameters, function.PathOf("name"), offered);
   }
 }
@@ -101,7 +108,11 @@ ToolChoice ReadToolChoice(JsonFields& fields) {
   choice.Required("type");
   choice.Choice("type", {"function"});
   choice.Required("function");
-  return {ToolChoice::Kind::kRequired, choice.Object("function")->RequiredText("name")};
+  JsonFields function = *choice.Object("function");
+  const std::string name = function.RequiredText("name");
+  function.RefuseOthers();
+  choice.RefuseOthers();
+  return {ToolChoice::Kind::kRequired, name};
 }
 
 // Thinking on or off and how much, by any of the names that clients use.
@@ -164,8 +175,11 @@ void ReadStreaming(JsonFields& fields, ChatCompletionRequest* request) {
 }
 
 void RefuseWhatIsMissing(JsonFields& fields) {
-  fields.Ignore({"model", "user", "metadata", "store", "service_tier", "safety_identifier",
-                 "prompt_cache_key", "prompt_cache_retention", "prediction"});
+  fields.IgnoreTexts({"model", "user", "service_tier", "safety_identifier", "prompt_cache_key",
+                      "prompt_cache_retention"});
+  fields.Object("metadata");
+  fields.Object("prediction");
+  fields.Flag("store");
   fields.Refuse("functions", "give \"tools\" instead");
   fields.Refuse("function_call", "give \"tool_choice\" instead");
   fields.Refuse("audio", "this model writes text only");

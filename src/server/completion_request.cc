@@ -22,7 +22,7 @@ std::vector<int32_t> ReadIds(const OrderedJson& array, const std::string& path,
     const OrderedJson& id = array[i];
     if (!IsId(id) || id < 0 || id >= vocab) {
       throw BadRequest(fmt::format("{}[{}] is {}; a token id is a whole number from 0 to {}", path,
-                                   i, id.dump(), vocab - 1),
+                                   i, ShownJson(id), vocab - 1),
                        path);
     }
     ids.push_back(id.get<int32_t>());
@@ -119,7 +119,7 @@ CompletionRequest ReadCompletion(const OrderedJson& body, const Engine& engine,
     options->Ignore({"include_obfuscation"});
     options->RefuseOthers();
   }
-  fields.Ignore({"model", "user"});
+  fields.IgnoreTexts({"model", "user"});
   fields.Integer("best_of", 1, 1);
   fields.Refuse("suffix", "this model fills no gaps");
   fields.RefuseOthers();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "formats/json_scan.h"
 #include "server/api_error.h"
 #include "server/request_parts.h"
 
@@ -24,7 +25,7 @@ std::string ReadTexts(const OrderedJson& content, const std::string& path) {
     JsonFields block(content[i], ItemPath(path, i));
     const std::string type = block.RequiredText("type");
     if (type != "text") {
-      block.Fail("type", fmt::format("is {}; this model reads text only", type));
+      block.Fail("type", fmt::format("is {}; this model reads text only", Quoted(type)));
     }
     text += block.RequiredText("text");
     IgnoreHints(block);
@@ -77,8 +78,8 @@ class TurnReader {
     } else if (type == "redacted_thinking" && is_assistant()) {
       block.Ignore({"data"});
     } else {
-      block.Fail("type", fmt::format("is {}, which is not supported in a message of the {}", type,
-                                     turn_.role));
+      block.Fail("type", fmt::format("is {}, which is not supported in a message of the {}",
+                                     Quoted(type), turn_.role));
     }
     block.RefuseOthers();
   }
@@ -134,7 +135,7 @@ void ReadTools(JsonFields& fields, OfferedTools* offered) {
     JsonFields tool((*tools)[i], ItemPath("tools", i));
     const std::string type = tool.Text("type").value_or("custom");
     if (type != "custom") {
-      tool.Fail("type", fmt::format("is {}; this server has no tools of its own", type));
+      tool.Fail("type", fmt::format("is {}; this server has no tools of its own", Quoted(type)));
     }
     const std::string name = tool.RequiredText("name");
     const std::string description = tool.Text("description").value_or("");
@@ -233,7 +234,10 @@ void ReadPrompt(JsonFields& fields, const Engine& engine, const AnswerDefaults& 
                 "\"tool_choice\": {\"type\": \"none\"}");
   }
   ApplyTools(offered, "tool_choice", engine, &chat, answer);
-  fields.Ignore({"model", "metadata", "service_tier", "cache_control", "betas"});
+  fields.IgnoreTexts({"model", "service_tier"});
+  fields.Object("metadata");
+  fields.Object("cache_control");
+  fields.Array("betas", kMaxTools);
   fields.Refuse("container", "this server runs no code");
   fields.Refuse("mcp_servers", "this server calls no others");
   if (fields.Find("thread") != nullptr) {  // at this code the client's tool runner goes on without

@@ -62,7 +62,7 @@ std::vector<LogitBias> ReadBiases(JsonFields& fields, const Engine& engine) {
     if (!value.is_number() || !(std::abs(value.get<double>()) <= 100)) {
       fields.Fail("logit_bias", fmt::format("gives token {} {}; it has to be a number from -100 to "
                                             "100",
-                                            id, value.dump()));
+                                            id, ShownJson(value)));
     }
     biases.push_back({id, float(value.get<double>())});
   }
