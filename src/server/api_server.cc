@@ -134,7 +134,7 @@ ApiServer::ApiServer(Engine& engine, AnswerService& service, Options options)
 ApiServer::~ApiServer() = default;
 
 void ApiServer::Handle(HttpRequest given, std::shared_ptr<HttpReply> reply) {
-  const auto request = std::make_shared<const HttpRequest>(std::move(given));
+  const auto request = std::make_shared<HttpRequest>(std::move(given));
   const std::string method = request->method == "HEAD" ? "GET" : request->method;
   const Route* found = nullptr;
   std::string allowed;
@@ -185,9 +185,10 @@ void ApiServer::SendError(const HttpRequest& request, HttpReply& reply, const Ap
   reply.Send(error.status(), headers, ErrorBody(StyleOf(request), error, request.id));
 }
 
-OrderedJson ApiServer::Body(const HttpRequest& request) const {
-  if (request.body.empty()) throw BadRequest("the request has no body");
-  return ParseOrderedJson(request.body, "the request's body", options_.max_body_bytes);
+OrderedJson ApiServer::TakeBody(HttpRequest& request) const {
+  const std::string body = std::exchange(request.body, {});
+  if (body.empty()) throw BadRequest("the request has no body");
+  return ParseOrderedJson(body, "the request's body", options_.max_body_bytes);
 }
 
 ReplyContext ApiServer::Context(const HttpRequest& request, const ReplyPtr& reply) const {
@@ -225,7 +226,7 @@ void ApiServer::Report(const HttpRequest& request, const JobReport& report) {
 }
 
 void ApiServer::ChatCompletions(const RequestPtr& request, const ReplyPtr& reply) {
-  ChatCompletionRequest read = ReadChatCompletion(Body(*request), engine_, options_.defaults);
+  ChatCompletionRequest read = ReadChatCompletion(TakeBody(*request), engine_, options_.defaults);
   ReplyContext context = Context(*request, reply);
   context.streams = read.streams;
   context.includes_usage = read.includes_usage;
@@ -235,7 +236,7 @@ void ApiServer::ChatCompletions(const RequestPtr& request, const ReplyPtr& reply
 }
 
 void ApiServer::Completions(const RequestPtr& request, const ReplyPtr& reply) {
-  CompletionRequest read = ReadCompletion(Body(*request), engine_, options_.defaults);
+  CompletionRequest read = ReadCompletion(TakeBody(*request), engine_, options_.defaults);
   ReplyContext context = Context(*request, reply);
   context.streams = read.streams;
   context.includes_usage = read.includes_usage;
@@ -246,7 +247,7 @@ void ApiServer::Completions(const RequestPtr& request, const ReplyPtr& reply) {
 }
 
 void ApiServer::Messages(const RequestPtr& request, const ReplyPtr& reply) {
-  MessageRequest read = ReadMessage(Body(*request), engine_, options_.defaults);
+  MessageRequest read = ReadMessage(TakeBody(*request), engine_, options_.defaults);
   ReplyContext context = Context(*request, reply);
   context.streams = read.streams;
   const auto prompt_tokens = int64_t(read.answer.prompts[0].ids.size());
@@ -255,7 +256,7 @@ void ApiServer::Messages(const RequestPtr& request, const ReplyPtr& reply) {
 }
 
 void ApiServer::CountTokens(const RequestPtr& request, const ReplyPtr& reply) {
-  const int64_t count = CountMessageTokens(Body(*request), engine_, options_.defaults);
+  const int64_t count = CountMessageTokens(TakeBody(*request), engine_, options_.defaults);
   metrics_.CountReply(request->path, 200);
   SendJson(*reply, 200, {{"input_tokens", count}});
 }

@@ -30,7 +30,7 @@ class ApiServer {
 
  private:
   struct Route;
-  using RequestPtr = std::shared_ptr<const HttpRequest>;
+  using RequestPtr = std::shared_ptr<HttpRequest>;
   using ReplyPtr = std::shared_ptr<HttpReply>;
   static std::span<const Route> Routes();
   static std::string RouteName(std::string_view path);
@@ -45,7 +45,8 @@ class ApiServer {
   void Messages(const RequestPtr& request, const ReplyPtr& reply);
   void CountTokens(const RequestPtr& request, const ReplyPtr& reply);
 
-  OrderedJson Body(const HttpRequest& request) const;
+  // Takes the body out of the request, which may live as long as its answer.
+  OrderedJson TakeBody(HttpRequest& request) const;
   ReplyContext Context(const HttpRequest& request, const ReplyPtr& reply) const;
   OrderedJson ModelObject(ApiStyle style) const;
   void Submit(const RequestPtr& request, const ReplyPtr& reply, AnswerRequest answer,

@@ -114,8 +114,7 @@ asio::awaitable<void> HttpConnection::Serve() {
   const auto self = shared_from_this();
   asio::co_spawn(socket_.get_executor(), Watchdog(), asio::detached);
   while (keeps_alive_ && !is_closed_) {
-    std::optional<HttpRequest> request = co_await ReadRequest();
-    if (!request) break;
+    if (!co_await TakeRequest()) break;
     co_await Answer(reply_);
     reply_.reset();
   }
@@ -194,7 +193,7 @@ std::optional<HttpRequest> HttpConnection::TakeHead(const Parser& parser, HttpRe
   return request;
 }
 
-asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
+asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser, HttpRequest* request) {
   const HttpLimits& limits = shared_->options.limits;
   const auto began = Clock::now();
   size_t num_bytes = 0;
@@ -207,16 +206,18 @@ asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser) {
                                                 asio::redirect_error(asio::use_awaitable, error));
     if (!error) continue;
     const int status = has_timed_out_ ? 408 : StatusOf(error);
-    if (status != 0) co_await Refuse(Refusal(status, "", SentenceOf(status, limits)), "");
+    const HttpRefusal refusal = Refusal(status, request->path, SentenceOf(status, limits));
+    if (status != 0) co_await Refuse(refusal, request->id);
     co_return false;
   }
   shared_->bytes_in += num_bytes;
+  request->body = std::move(parser.get().body());
   co_return true;
 }
 
-asio::awaitable<std::optional<HttpRequest>> HttpConnection::ReadRequest() {
+asio::awaitable<bool> HttpConnection::TakeRequest() {
   const HttpLimits& limits = shared_->options.limits;
-  if (!co_await WaitForFirstByte()) co_return std::nullopt;
+  if (!co_await WaitForFirstByte()) co_return false;
   is_idle_ = false;
   SetDeadline(limits.header_time);
   Parser parser;
@@ -228,37 +229,41 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::ReadRequest() {
   if (error) {
     const int status = has_timed_out_ ? 408 : StatusOf(error);
     if (status != 0) co_await Refuse(Refusal(status, "", SentenceOf(status, limits)), "");
-    co_return std::nullopt;
+    co_return false;
   }
   HttpRefusal refusal;
   std::optional<HttpRequest> request = TakeHead(parser, &refusal);
   if (!request) {
     co_await Refuse(refusal, "");
-    co_return std::nullopt;
+    co_return false;
   }
   if (shared_->options.check_head) {
     if (const auto refused = shared_->options.check_head(*request)) {
       co_await Refuse(*refused, request->id);
-      co_return std::nullopt;
+      co_return false;
     }
   }
   if (!request->Header("expect").empty() && !parser.is_done()) {
-    if (!co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return std::nullopt;
+    if (!co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
-  if (!co_await ReadBody(parser)) co_return std::nullopt;
+  if (!co_await ReadBody(parser, &*request)) co_return false;
   SetNoDeadline();
-  request->body = std::move(parser.get().body());
   keeps_alive_ = keeps_alive_ && parser.keep_alive() && !shared_->is_stopping;
   ++shared_->requests;
+  Handle(std::move(*request), parser.get().version() < 11);
+  co_return true;
+}
 
+void HttpConnection::Handle(HttpRequest request, bool is_old) {
+  const HttpServerOptions& options = shared_->options;
+  const std::string id = request.id, path = request.path;
   HttpStreamReply::Request expected;
-  expected.id = request->id;
-  if (shared_->options.extra_headers)
-    expected.more_headers = shared_->options.extra_headers(*request);
-  expected.is_head = request->method == "HEAD";
-  expected.is_old = parser.get().version() < 11;
+  expected.id = id;
+  if (options.extra_headers) expected.more_headers = options.extra_headers(request);
+  expected.is_head = request.method == "HEAD";
+  expected.is_old = is_old;
   expected.keeps_alive = keeps_alive_;
-  expected.max_unsent_bytes = limits.unsent_bytes;
+  expected.max_unsent_bytes = options.limits.unsent_bytes;
   const auto wake = [weak = weak_from_this(), strand = socket_.get_executor()] {
     asio::post(strand, [weak] {
       if (const auto self = weak.lock()) self->TakeWake();
@@ -266,13 +271,12 @@ asio::awaitable<std::optional<HttpRequest>> HttpConnection::ReadRequest() {
   };
   reply_ = std::make_shared<HttpStreamReply>(std::move(expected), wake);
   try {
-    shared_->handler(HttpRequest(*request), reply_);
+    shared_->handler(std::move(request), reply_);
   } catch (const std::exception& failure) {
-    LogError(fmt::format("request={} failed: {}", request->id, failure.what()));
-    const HttpRefusal failed = Refusal(500, request->path, "the server failed at this request");
+    LogError(fmt::format("request={} failed: {}", id, failure.what()));
+    const HttpRefusal failed = Refusal(500, path, "the server failed at this request");
     reply_->Send(failed.status, failed.headers, failed.body);
   }
-  co_return request;
 }
 
 void HttpConnection::TakeWake() {

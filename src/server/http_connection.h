@@ -53,10 +53,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void SetDeadline(std::chrono::milliseconds from_now);
   void SetNoDeadline();
 
-  // The next request; nothing where the connection is to end.
-  boost::asio::awaitable<std::optional<HttpRequest>> ReadRequest();
+  // Reads the next request and gives it to the handler. False where the connection is to end.
+  boost::asio::awaitable<bool> TakeRequest();
+  void Handle(HttpRequest request, bool is_old);
   boost::asio::awaitable<bool> WaitForFirstByte();
-  boost::asio::awaitable<bool> ReadBody(Parser& parser);
+  // Into `request`. False where it is refused, or the client has gone.
+  boost::asio::awaitable<bool> ReadBody(Parser& parser, HttpRequest* request);
   // Nothing where the head is refused; `refusal` then says how.
   std::optional<HttpRequest> TakeHead(const Parser& parser, HttpRefusal* refusal);
   HttpRefusal Refusal(int status, std::string_view path, const std::string& sentence) const;
