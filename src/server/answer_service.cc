@@ -26,6 +26,26 @@ AnswerService::~AnswerService() {
   batch_->EndAll({ErrorCode::kCancelled, "the server is shutting down"});
 }
 
+void AnswerService::Reserve(int64_t num_answers) {
+  const int64_t limit = engine_.max_sequences() + options_.max_waiting;
+  if (num_answers > limit) {
+    throw Error(ErrorCode::kBadRequest,
+                fmt::format("the request asks for {} answers; {} may run or wait (--max-sequences "
+                            "and --max-queue)",
+                            num_answers, limit));
+  }
+  const std::lock_guard lock(mutex_);
+  if (is_stopping_) throw Error(ErrorCode::kCancelled, "the server is shutting down");
+  if (num_open_ + num_answers > limit) {
+    throw Error(
+        ErrorCode::kBusy,
+        fmt::format("{} answers run or wait already, and {} more would pass the limit of {} "
+                    "(--max-sequences and --max-queue); try again later",
+                    num_open_, num_answers, limit));
+  }
+  num_open_ += num_answers;
+}
+
 std::shared_ptr<AnswerJob> AnswerService::Submit(AnswerRequest request,
                                                  std::unique_ptr<AnswerWriter> writer,
                                                  std::function<void(const JobReport&)> on_report) {
@@ -35,24 +55,19 @@ std::shared_ptr<AnswerJob> AnswerService::Submit(AnswerRequest request,
     if (const auto job = self->lock()) Cancel(job);  // what is left of it
     if (on_report) on_report(job_report);
   };
+  Reserve(num_answers);
   const auto job = std::make_shared<AnswerJob>(
       std::move(request), std::move(writer), AnswerJob::Context{engine_, trie_, delivery_, report});
   *self = job;
-  std::vector<BatchRequest> batch = job->MakeBatchRequests();
-
-  const std::lock_guard lock(mutex_);
-  if (is_stopping_) throw Error(ErrorCode::kCancelled, "the server is shutting down");
-  const int64_t limit = engine_.max_sequences() + options_.max_waiting;
-  if (num_open_ + num_answers > limit) {
-    throw Error(
-        ErrorCode::kBusy,
-        fmt::format("{} answers run or wait already, and {} more would pass the limit of {} "
-                    "(--max-sequences and --max-queue); try again later",
-                    num_open_, num_answers, limit));
-  }
-  job->set_batch_ids(batch_->SubmitAll(std::move(batch)));
-  num_open_ += num_answers;
   job->set_places(num_answers);
+  try {
+    std::vector<BatchRequest> batch = job->MakeBatchRequests();
+    const std::lock_guard lock(mutex_);
+    job->set_batch_ids(batch_->SubmitAll(std::move(batch)));
+  } catch (...) {
+    Cancel(job);
+    throw;
+  }
   job->Begin();
   return job;
 }

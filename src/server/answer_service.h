@@ -51,6 +51,8 @@ class AnswerService {
  private:
   using Clock = AnswerJob::Clock;
 
+  // Takes places for answers, before anything is made for them. Errors as Submit's.
+  void Reserve(int64_t num_answers);
   void TakeSnapshot();
   // Reading it costs a GPU a round trip, so that it is done now and then, and before a rest.
   void TakeActivity(bool rests);
