@@ -228,7 +228,10 @@ asio::awaitable<bool> HttpConnection::TakeRequest() {
       socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
   if (error) {
     const int status = has_timed_out_ ? 408 : StatusOf(error);
-    if (status != 0) co_await Refuse(Refusal(status, "", SentenceOf(status, limits)), "");
+    const auto target = ParseTarget(parser.get().target());  // of a head with too long a body
+    const HttpRefusal refusal =
+        Refusal(status, target ? target->path : "", SentenceOf(status, limits));
+    if (status != 0) co_await Refuse(refusal, "");
     co_return false;
   }
   HttpRefusal refusal;
