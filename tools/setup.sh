@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 build_packages="build-essential cmake ninja-build pkg-config libcli11-dev libedit-dev libfmt-dev
   libspdlog-dev nlohmann-json3-dev libpcre2-dev libssl-dev libxxhash-dev libhwloc-dev libgtest-dev
   libboost1.81-dev libboost-context1.81-dev prometheus-cpp-dev"
-test_packages="$build_packages chromium clang-format git nodejs npm"
+test_packages="$build_packages chromium clang-format curl git nodejs npm"
 fuzz_packages="$build_packages clang libclang-rt-14-dev"
 
 packages_of() {
