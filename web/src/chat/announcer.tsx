@@ -5,26 +5,32 @@ import type { Message } from './conversation';
 import { plainText } from './markdown';
 
 const kEveryMs = 4000;
+const kFreshMs = 10_000; // an answer that is no older is news
 
+// `message` is the last answer.
 export function Announcer({ message, isWriting }: { message: Message | null; isWriting: boolean }) {
   const [said, setSaid] = useState('');
-  const state = useRef({ id: '', from: 0, nextMs: 0 });
-  const latest = useRef({ message, isWriting });
-  latest.current = { message, isWriting };
+  const told = useRef({ id: message?.id ?? '', from: 0 }); // up to where of which answer
+  const latest = useRef(message);
+  latest.current = message;
+  const say = (isOver: boolean) => {
+    const now = latest.current;
+    if (!now || now.id !== told.current.id) return; // another conversation is open
+    const part = completedPart(plainText(now.text), told.current.from, isOver);
+    told.current.from += part.length;
+    const end = now.state === 'failed' ? now.error : 'The answer is complete.';
+    const words = isOver ? `${part} ${end}` : part;
+    if (words.trim() !== '') setSaid(words.trim());
+  };
   useEffect(() => {
-    if (!isWriting || !message) return;
-    state.current = { id: message.id, from: 0, nextMs: performance.now() + kEveryMs };
+    if (!message || (message.id === told.current.id && !isWriting)) return;
+    const isFresh = Date.now() - message.timeMs < kFreshMs;
+    told.current = { id: message.id, from: 0 };
+    if (!isWriting) {
+      if (isFresh && message.state !== 'writing') say(true); // it came all at once
+      return;
+    }
     setSaid('The model is answering.');
-    const say = (isOver: boolean) => {
-      const { message: now } = latest.current;
-      if (!now || now.id !== state.current.id) return;
-      const text = plainText(now.text);
-      const part = completedPart(text, state.current.from, isOver);
-      state.current.from += part.length;
-      const end = now.state === 'failed' ? now.error : 'The answer is complete.';
-      const words = isOver ? `${part} ${end}` : part;
-      if (words.trim() !== '') setSaid(words.trim());
-    };
     const timer = setInterval(() => say(false), kEveryMs);
     return () => {
       clearInterval(timer);
