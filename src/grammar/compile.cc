@@ -86,16 +86,17 @@ class Compiler {
   }
 
   void FindSources() {
-    sources_.resize(nodes_.size());
+    edge_sources_.resize(nodes_.size());
+    call_sources_.resize(nodes_.size());
     callers_.resize(starts_.size());
     for (uint32_t i = 0; i < nodes_.size(); ++i) {
       budget_->Spend(int64_t(nodes_[i].edges.size() + nodes_[i].calls.size()));
-      const auto add = [&](uint32_t to) {
-        if (sources_[to].empty() || sources_[to].back() != i) sources_[to].push_back(i);
-      };
-      for (const auto& edge : nodes_[i].edges) add(edge.to);
+      for (const auto& edge : nodes_[i].edges) {
+        std::vector<uint32_t>& sources = edge_sources_[edge.to];
+        if (sources.empty() || sources.back() != i) sources.push_back(i);
+      }
       for (const auto& call : nodes_[i].calls) {
-        add(call.to);
+        call_sources_[call.to].push_back({i, call.rule});
         callers_[call.rule].push_back({i, call.to});
       }
     }
@@ -121,15 +122,11 @@ class Compiler {
       queue.pop();
       if (is_done[at]) continue;
       is_done[at] = true;
-      for (const uint32_t source : sources_[at]) {
-        budget_->Spend(int64_t(nodes_[source].edges.size() + nodes_[source].calls.size()));
-        for (const auto& edge : nodes_[source].edges) {
-          if (edge.to == at) offer(source, uint64_t{shortest_[at]} + 1);
-        }
-        for (const auto& call : nodes_[source].calls) {
-          const uint32_t inside = shortest_[starts_[call.rule]];
-          if (call.to == at && inside != kNever) offer(source, uint64_t{shortest_[at]} + inside);
-        }
+      budget_->Spend(int64_t(edge_sources_[at].size() + call_sources_[at].size()));
+      for (const uint32_t source : edge_sources_[at]) offer(source, uint64_t{shortest_[at]} + 1);
+      for (const auto& [source, rule] : call_sources_[at]) {
+        const uint32_t inside = shortest_[starts_[rule]];
+        if (inside != kNever) offer(source, uint64_t{shortest_[at]} + inside);
       }
       if (at != starts_[rule_of_[at]]) continue;
       for (const auto& [caller, to] : callers_[rule_of_[at]]) {
@@ -265,9 +262,11 @@ class Compiler {
   const uint32_t root_;
   WorkBudget* budget_;
   std::vector<LooseNode> nodes_;
-  std::vector<uint32_t> starts_;                // by rule; 0 for those that are not needed
-  std::vector<uint32_t> rule_of_;               // by node
-  std::vector<std::vector<uint32_t>> sources_;  // by node: with an edge or a call that leads to it
+  std::vector<uint32_t> starts_;   // by rule; 0 for those that are not needed
+  std::vector<uint32_t> rule_of_;  // by node
+  // By node: those with an edge that leads to it, and with a call of a rule that does.
+  std::vector<std::vector<uint32_t>> edge_sources_;
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> call_sources_;
   std::vector<std::vector<std::pair<uint32_t, uint32_t>>> callers_;  // by rule: node, and where to
   std::vector<uint32_t> shortest_;
   std::vector<bool> is_nullable_;

@@ -43,6 +43,18 @@ std::optional<Decimal> Decimal::Of(std::string_view json_number) {
   return number;
 }
 
+Decimal Decimal::Rounded(size_t num_digits, bool away_from_zero) const {
+  if (fraction.size() <= num_digits) return *this;
+  std::string digits = "0" + whole + fraction.substr(0, num_digits);
+  if (away_from_zero) {
+    size_t last = digits.size() - 1;
+    for (; digits[last] == '9'; --last) digits[last] = '0';
+    ++digits[last];
+  }
+  digits.insert(digits.size() - num_digits, 1, '.');
+  return *Of((is_negative ? "-" : "") + digits);
+}
+
 int Compare(const Decimal& a, const Decimal& b) {
   if (a.is_negative != b.is_negative) return a.is_negative ? -1 : 1;
   const int order = CompareMagnitudes(a, b);

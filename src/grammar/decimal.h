@@ -17,6 +17,8 @@ struct Decimal {
   static std::optional<Decimal> Of(std::string_view json_number);
   bool is_zero() const { return whole.empty() && fraction.empty(); }
   Decimal Magnitude() const { return {false, whole, fraction}; }
+  // With at most so many digits behind the point: the nearest one towards zero, or away from it.
+  Decimal Rounded(size_t num_digits, bool away_from_zero) const;
 };
 
 // -1, 0 or 1

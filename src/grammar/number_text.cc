@@ -16,8 +16,15 @@ ExpressionPtr Digits(size_t min, size_t max) {
 }
 ExpressionPtr Text(const std::string& text) { return Bytes(text); }
 
+bool IsAll(std::string_view digits, char digit) {
+  return digits.find_first_not_of(digit) == std::string_view::npos;
+}
+
 // Digit strings of one length between two of them; a bound that no longer binds is null.
 ExpressionPtr DigitsBetween(const char* low, const char* high, size_t length) {
+  // Bounds that every digit fits are none.
+  if (low != nullptr && IsAll(low, '0')) low = nullptr;
+  if (high != nullptr && IsAll(high, '9')) high = nullptr;
   if (low == nullptr && high == nullptr) return Digits(length, length);
   if (length == 0) return Nothing();
   const char first = low != nullptr ? *low : '0', last = high != nullptr ? *high : '9';
@@ -108,10 +115,6 @@ struct FractionBounds {
   const char* high;
   bool excludes_low, excludes_high;
 };
-bool IsAll(const char* digits, char digit) {
-  return std::string_view(digits).find_first_not_of(digit) == std::string_view::npos;
-}
-
 bool MayEnd(const FractionBounds& bounds) {
   const bool fits_low = bounds.low == nullptr || (IsAll(bounds.low, '0') && !bounds.excludes_low);
   const bool fits_high =
@@ -193,6 +196,12 @@ ExpressionPtr MagnitudesBetween(const NumberBound& low, const NumberBound& high,
   return Alternative(std::move(ways));
 }
 
+// The bound, or the next number of so few digits behind the point that it does not exclude.
+NumberBound Inwards(const NumberBound& bound, size_t num_digits, int towards) {
+  if (bound.value.fraction.size() <= num_digits) return bound;
+  return {bound.value.Rounded(num_digits, bound.value.is_negative == (towards < 0)), false};
+}
+
 ExpressionPtr UnboundedNumber() {
   const ExpressionPtr whole =
       Alternative({Text("0"), Concatenation({Digit('1', '9'), Digits(0, size_t(kMaxDigits - 1))})});
@@ -254,15 +263,21 @@ ExpressionPtr NumberText(const NumberBounds& bounds) {
       num_fraction = std::max(num_fraction, value.fraction.size());
     }
   }
-  if (excludes_any && num_whole + num_fraction > size_t(kMaxDigits)) FailExcluded();
-  num_fraction = std::max(num_fraction, size_t(kMaxDigits) - num_whole);
+  // Where a bound is excluded, no number may have so many digits that a validator takes it for the
+  // bound; the bounds themselves are then moved inwards to the next number of so many digits.
+  const size_t free_fraction = size_t(kMaxDigits) - num_whole;
+  num_fraction = excludes_any ? free_fraction : std::max(num_fraction, free_fraction);
   // Bounds that no number of so many digits reaches are none.
   NumberBound largest;
   largest.value.whole = std::to_string(kLargestSafe);
   NumberBound low = largest, high = largest, zero;
   low.value.is_negative = true;
-  if (bounds.min && Compare(bounds.min->value, low.value) > 0) low = *bounds.min;
-  if (bounds.max && Compare(bounds.max->value, high.value) < 0) high = *bounds.max;
+  if (bounds.min && Compare(bounds.min->value, low.value) > 0) {
+    low = Inwards(*bounds.min, num_fraction, 1);
+  }
+  if (bounds.max && Compare(bounds.max->value, high.value) < 0) {
+    high = Inwards(*bounds.max, num_fraction, -1);
+  }
   if (Compare(low.value, largest.value) > 0 || Compare(low.value, high.value) > 0) return Never();
   std::vector<ExpressionPtr> ways;
   if (low.value.is_negative) {

@@ -23,7 +23,7 @@ struct NumberBounds {
 inline constexpr int kMaxDigits = 15;
 // A whole number without bounds, as identifiers are.
 inline constexpr int kMaxIntegerDigits = 18;
-inline constexpr int64_t kMaxMultiple = 2000;
+inline constexpr int64_t kMaxMultiple = 1000;
 
 // Whole numbers without point and exponent. `multiple`: 1 for any. Never() where there is none.
 // Validators compute with doubles, so bounds that are excluded may have 15 digits at most;

@@ -35,9 +35,7 @@ class RuleBuilder {
     while (!work.empty()) {
       const uint32_t rule = work.back();
       work.pop_back();
-      Nfa nfa(budget_);
-      Emit(*rules_[rule].expression, Nfa::kStart, Nfa::kEnd, true, &nfa);
-      automata[rule] = Determinise(nfa, budget_);
+      automata[rule] = AutomatonOfRule(*rules_[rule].expression);
       for (const Dfa::Node& node : automata[rule].nodes) {
         for (const Dfa::Edge& edge : node.edges) {
           // Calls that lead to one node make a range.
@@ -96,6 +94,13 @@ class RuleBuilder {
         return std::min(size, kTooLarge);
     }
     return size;
+  }
+
+  Dfa AutomatonOfRule(const Expression& expression) {
+    if (expression.kind == Kind::kAutomaton) return Trimmed(*expression.automaton, budget_);
+    Nfa nfa(budget_);
+    Emit(expression, Nfa::kStart, Nfa::kEnd, true, &nfa);
+    return Determinise(nfa, budget_);
   }
 
   // Adds the expression's words between two nodes.

@@ -9,7 +9,7 @@
 namespace hillstar {
 namespace {
 
-constexpr size_t kMaxAlternatives = 256;
+constexpr size_t kMaxAlternatives = 1024;
 constexpr size_t kMaxOneOf = 64;
 constexpr int kMaxDisjointDepth = 4;
 constexpr size_t kMaxChain = 128;

@@ -12,7 +12,7 @@ namespace hillstar {
 namespace {
 
 // Lists and texts are never longer than this, whatever a schema allows.
-constexpr uint64_t kMaxItems = 16384;
+constexpr uint64_t kMaxItems = 4096;
 constexpr uint64_t kMaxPrefixItems = 256;
 // Indentation of a new line.
 constexpr uint32_t kMaxBlanks = 32, kMaxTabs = 8;
@@ -101,9 +101,8 @@ void SchemaWriter::Finish() {
 ExpressionPtr SchemaWriter::ShapeText(const Shape& shape, ValueTypes types) {
   std::vector<ExpressionPtr> ways;
   if (shape.values) {
-    for (const SchemaJson& value : *shape.values) {
-      if ((TypeOf(value) & types) == 0 || !logic_->Satisfies(value, shape)) continue;
-      ways.push_back(Literal(value));
+    for (const SchemaJson& value : ValuesOf(shape)) {
+      if ((TypeOf(value) & types) != 0) ways.push_back(Literal(value));
     }
     return Alternative(std::move(ways));
   }
@@ -119,6 +118,15 @@ ExpressionPtr SchemaWriter::ShapeText(const Shape& shape, ValueTypes types) {
   if ((types & kArrayValue) != 0) ways.push_back(ArrayText(shape));
   if ((types & kObjectValue) != 0) ways.push_back(ObjectText(shape));
   return Alternative(std::move(ways));
+}
+
+// Those of enum and const that satisfy all else.
+std::vector<SchemaJson> SchemaWriter::ValuesOf(const Shape& shape) {
+  Shape others = shape;
+  others.values.reset();
+  std::vector<SchemaJson> values = *shape.values;
+  std::erase_if(values, [&](const SchemaJson& value) { return !logic_->Satisfies(value, others); });
+  return values;
 }
 
 ExpressionPtr SchemaWriter::Literal(const SchemaJson& value) {
@@ -157,7 +165,8 @@ ExpressionPtr SchemaWriter::Number(const Shape& shape, ValueTypes types) {
   };
   if (is_free) return Named(is_whole ? "integer" : "number", make);
   try {
-    return make();
+    // By itself an automaton is taken as it is, which matters where it is large.
+    return shape.multiple > 1 ? source_->AddAndCall("multiple", make(), true) : make();
   } catch (const Error& error) {
     logic_->document().Fail(shape.place(), WithoutStop(error));
   }
@@ -222,8 +231,15 @@ Dfa SchemaWriter::Restricted(Dfa texts, const Shape& shape) {
 
 ExpressionPtr SchemaWriter::StringText(const Shape& shape) {
   if (!shape.patterns.empty() || !shape.formats.empty()) {
-    const Dfa texts = Restricted(WithoutForbidden(AllTexts()), shape);
-    return Concatenation({Bytes("\""), Written(texts, TextForm::kJson, budget_), Bytes("\"")});
+    // One rule for all strings of the same kind.
+    std::string name = fmt::format("text of {} to {}", shape.min_characters,
+                                   shape.max_characters ? int64_t(*shape.max_characters) : -1);
+    for (const SchemaPart& part : shape.patterns) name += " pattern " + part.json->dump();
+    for (const SchemaPart& part : shape.formats) name += " format " + part.json->dump();
+    return Named(name.c_str(), [&] {
+      const Dfa texts = Restricted(WithoutForbidden(AllTexts()), shape);
+      return Concatenation({Bytes("\""), Written(texts, TextForm::kJson, budget_), Bytes("\"")});
+    });
   }
   const uint64_t limit = forbidden_.empty() ? kMaxBoundedCharacters : kMaxBoundedCharacters / 16;
   const uint32_t min = CheckedMin(shape, shape.min_characters, limit, "minLength");
@@ -267,8 +283,7 @@ ExpressionPtr SchemaWriter::Argument(const Conjunction& schemas, ValueTypes othe
       ways.push_back(Written(Restricted(allowed, shape), TextForm::kRaw, budget_));
       continue;
     }
-    for (const SchemaJson& value : *shape.values) {
-      if ((TypeOf(value) & types) == 0 || !logic_->Satisfies(value, shape)) continue;
+    for (const SchemaJson& value : ValuesOf(shape)) {
       if (!value.is_string()) {
         ways.push_back(Literal(value));
       } else if (Accepts(allowed, value.get_ref<const std::string&>())) {

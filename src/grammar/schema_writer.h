@@ -66,6 +66,7 @@ class SchemaWriter {
 
  private:
   ExpressionPtr ShapeText(const Shape& shape, ValueTypes types);
+  std::vector<SchemaJson> ValuesOf(const Shape& shape);
   ExpressionPtr Literal(const SchemaJson& value);
   ExpressionPtr StringText(const Shape& shape);
   ExpressionPtr AnyString(uint32_t min, std::optional<uint32_t> max);

@@ -105,6 +105,9 @@ class ToolCallWriter {
       if ((shape.types & kObjectValue) != 0)
         ways.push_back(Chain(shape, logic, languages, &writer));
     }
+    if (std::ranges::all_of(ways, IsNever)) {
+      document.Fail(document.root(), "no object of arguments satisfies it");
+    }
     writer.Finish();
     return Alternative(std::move(ways));
   }

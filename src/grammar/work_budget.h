@@ -8,8 +8,8 @@ namespace hillstar {
 
 class WorkBudget {
  public:
-  // About 0.3 s of building on one core, and 100 MB of automata at the very most.
-  static constexpr int64_t kDefaultSteps = 3'000'000;
+  // About 0.15 s of building on one core, and 300 MB of automata at the very most.
+  static constexpr int64_t kDefaultSteps = 5'000'000;
 
   explicit WorkBudget(int64_t steps = kDefaultSteps) : left_(steps) {}
 
