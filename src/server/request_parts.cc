@@ -127,16 +127,16 @@ void ApplyEffort(const std::string& effort, ChatOptions* chat) {
 }
 
 Prompt RenderPrompt(const std::vector<ChatMessage>& messages, const ChatOptions& chat,
-                    const Engine& engine) {
+                    const Engine& engine, const std::string& param) {
   const ChatFormat& format = engine.chat_format();
   Prompt prompt;
   try {
     prompt.ids = format.RenderIds(messages, chat, engine.tokenizer());
     prompt.starts_thinking = EndsThinking(format.Render(messages, chat));
   } catch (const Error& error) {
-    throw BadRequest(error.what(), "messages");
+    throw BadRequest(error.what(), param);
   }
-  CheckRoom(prompt, engine, "messages");
+  CheckRoom(prompt, engine, param);
   return prompt;
 }
 

@@ -48,10 +48,10 @@ void ApplyTools(const OfferedTools& offered, const std::string& choice_path, con
 // max, as GLM's hosted API has it.
 void ApplyEffort(const std::string& effort, ChatOptions* chat);
 
-// The prompt as the model's template renders it. Errors: what the template refuses; a prompt that
-// leaves no room in the context: code context_length_exceeded.
+// The prompt as the model's template renders it. Errors, of the member `param`: what the template
+// refuses; a prompt that leaves no room in the context: code context_length_exceeded.
 Prompt RenderPrompt(const std::vector<ChatMessage>& messages, const ChatOptions& chat,
-                    const Engine& engine);
+                    const Engine& engine, const std::string& param = "messages");
 void CheckRoom(const Prompt& prompt, const Engine& engine, const std::string& param);
 
 // A grammar's error as one of the member `param`.
