@@ -17,6 +17,9 @@
 #include "server/completion_writer.h"
 #include "server/message_request.h"
 #include "server/message_writer.h"
+#include "server/response_query.h"
+#include "server/responses_request.h"
+#include "server/responses_writer.h"
 #include "server/web_files.h"
 
 namespace hillstar {
@@ -81,6 +84,17 @@ ApiStyle StyleOf(const HttpRequest& request) {
                                                      : ApiStyle::kAnthropic;
 }
 
+// What a path says behind /v1/responses/.
+std::string ResponseOf(const HttpRequest& request) {
+  return request.path.substr(std::string_view("/v1/responses/").size());
+}
+
+ResponseStore::Turns FindResponse(const ResponseStore& store, const std::string& id) {
+  ResponseStore::Turns turns = store.Find(id);
+  if (!turns.empty()) return turns;
+  throw ApiError(404, fmt::format("there is no response {} here", Quoted(id)), "response_id");
+}
+
 const char* OutcomeName(JobReport::Outcome outcome) {
   switch (outcome) {
     case JobReport::Outcome::kDone: return "done";
@@ -112,6 +126,9 @@ std::span<const ApiServer::Route> ApiServer::Routes() {
       {"POST", "/v1/completions", &ApiServer::Completions},
       {"POST", "/v1/messages", &ApiServer::Messages},
       {"POST", "/v1/messages/count_tokens", &ApiServer::CountTokens},
+      {"POST", "/v1/responses", &ApiServer::Responses},
+      {"GET", "/v1/responses/", &ApiServer::KeptResponse},
+      {"DELETE", "/v1/responses/", &ApiServer::DeleteResponse},
   };
   return kRoutes;
 }
@@ -129,7 +146,8 @@ ApiServer::ApiServer(Engine& engine, AnswerService& service, Options options)
       service_(service),
       options_(std::move(options)),
       created_(UnixSeconds()),
-      fingerprint_("fp_" + engine.identity().substr(0, 12)) {}
+      fingerprint_("fp_" + engine.identity().substr(0, 12)),
+      responses_(std::make_shared<ResponseStore>()) {}
 
 ApiServer::~ApiServer() = default;
 
@@ -140,7 +158,7 @@ void ApiServer::Handle(HttpRequest given, std::shared_ptr<HttpReply> reply) {
   std::string allowed;
   for (const Route& route : Routes()) {
     if (!route.Takes(request->path)) continue;
-    allowed = route.method;
+    allowed += (allowed.empty() ? "" : " and ") + std::string(route.method);
     if (method == route.method) found = &route;
   }
   if (const WebFile* file = method == "GET" && !found ? FindWebFile(request->path) : nullptr) {
@@ -259,6 +277,49 @@ void ApiServer::CountTokens(const RequestPtr& request, const ReplyPtr& reply) {
   const int64_t count = CountMessageTokens(TakeBody(*request), engine_, options_.defaults);
   metrics_.CountReply(request->path, 200);
   SendJson(*reply, 200, {{"input_tokens", count}});
+}
+
+void ApiServer::Responses(const RequestPtr& request, const ReplyPtr& reply) {
+  const std::string id = ResponseStore::NewId();
+  ResponsesRequest read =
+      ReadResponses(TakeBody(*request), id, engine_, options_.defaults, *responses_);
+  ReplyContext context = Context(*request, reply);
+  context.streams = read.streams;
+  ResponsesWriter::Options options{.id = id,
+                                   .settings = std::move(read.settings),
+                                   .starts_thinking = read.answer.prompts[0].starts_thinking,
+                                   .reads_calls = read.answer.reads_calls,
+                                   .clock = UnixSeconds,
+                                   .keep = {}};
+  if (read.is_stored) {
+    options.keep = [store = responses_, id, earlier = std::move(read.earlier),
+                    input = JsonText(read.input_items)](const OrderedJson& response) {
+      store->Add(id, earlier, {input, JsonText(response)});
+    };
+  }
+  auto writer = std::make_unique<ResponsesWriter>(std::move(context), std::move(options));
+  Submit(request, reply, std::move(read.answer), std::move(writer));
+}
+
+void ApiServer::KeptResponse(const RequestPtr& request, const ReplyPtr& reply) {
+  std::string id = ResponseOf(*request);
+  constexpr std::string_view kInput = "/input_items";
+  const bool wants_input = id.ends_with(kInput);
+  if (wants_input) id.resize(id.size() - kInput.size());
+  const ResponseStore::Turns turns = FindResponse(*responses_, id);
+  if (!wants_input) CheckResponseQuery(request->query);
+  std::string body = wants_input ? JsonText(ListInputItems(*turns.back(), request->query))
+                                 : turns.back()->response;
+  metrics_.CountReply(RouteName(request->path), 200);
+  reply->Send(200, {{"Content-Type", "application/json"}}, std::move(body));
+}
+
+void ApiServer::DeleteResponse(const RequestPtr& request, const ReplyPtr& reply) {
+  const std::string id = ResponseOf(*request);
+  FindResponse(*responses_, id);
+  responses_->Remove(id);
+  metrics_.CountReply(RouteName(request->path), 200);
+  SendJson(*reply, 200, {{"id", id}, {"object", "response"}, {"deleted", true}});
 }
 
 OrderedJson ApiServer::ModelObject(ApiStyle style) const {

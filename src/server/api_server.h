@@ -10,6 +10,7 @@
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "server/reply_writer.h"
+#include "server/response_store.h"
 
 namespace hillstar {
 
@@ -44,6 +45,9 @@ class ApiServer {
   void Completions(const RequestPtr& request, const ReplyPtr& reply);
   void Messages(const RequestPtr& request, const ReplyPtr& reply);
   void CountTokens(const RequestPtr& request, const ReplyPtr& reply);
+  void Responses(const RequestPtr& request, const ReplyPtr& reply);
+  void KeptResponse(const RequestPtr& request, const ReplyPtr& reply);
+  void DeleteResponse(const RequestPtr& request, const ReplyPtr& reply);
 
   // Takes the body out of the request, which may live as long as its answer.
   OrderedJson TakeBody(HttpRequest& request) const;
@@ -60,6 +64,7 @@ class ApiServer {
   const int64_t created_;
   const std::string fingerprint_;
   ServerMetrics metrics_;
+  const std::shared_ptr<ResponseStore> responses_;
   TaskQueue preparing_{1};
 };
 
