@@ -5,7 +5,9 @@ import assert from "node:assert/strict";
 import { fileURLToPath } from "node:url";
 import { after, describe, test } from "node:test";
 import ts from "typescript";
-import { kAnthropicTools, kOpenAiTools, kRiver, kSum, kToolTurns, user } from "./prompts.mjs";
+import {
+  kAnthropicTools, kOpenAiTools, kRiver, kSum, kTools, kToolTurns, user,
+} from "./prompts.mjs";
 import { serve } from "./serve.mjs";
 
 const server = serve();
@@ -28,6 +30,19 @@ export type ChatCompletionChunk = Omit<Chunk, "choices"> & {
 export type Completion = OpenAI.Completion;
 // The context's length, as vLLM tells it.
 export type Models = { object: "list"; data: (OpenAI.Model & { max_model_len: number })[] };
+// "output_text" is put in by the client. What stands beside it OpenAI sends too; its types lack it.
+export type Response = Omit<OpenAI.Responses.Response, "output_text" | "usage"> & {
+  usage: OpenAI.Responses.ResponseUsage | null;
+  store: boolean; max_tool_calls: null; presence_penalty: number; frequency_penalty: number;
+};
+// Logprobs of a delta are those of the text that it becomes part of, with bytes.
+type OfWire<Event> = Event extends { response: unknown }
+  ? Omit<Event, "response"> & { response: Response }
+  : Event extends { logprobs: unknown }
+    ? Omit<Event, "logprobs"> & { logprobs: OpenAI.Responses.ResponseOutputText.Logprob[] }
+    : Event;
+export type ResponseEvent = OfWire<OpenAI.Responses.ResponseStreamEvent>;
+export type ResponseItems = OpenAI.Responses.ResponseItemList;
 export type OpenAiError = {
   error: { message: string; type: string; param: string | null; code: string | null };
 };
@@ -139,6 +154,37 @@ describe("answers to look at", () => {
     await seen("Completion", "/v1/completions", { ...request, logprobs: null, echo: true });
   });
 
+  const response = { input: kRiver, temperature: 0 };
+  const tools = kTools.map((tool) => ({ type: "function", ...tool }));
+  const schema = { type: "object", properties: { a: { type: "integer" } }, required: ["a"],
+    additionalProperties: false };
+  const responses = {
+    "an answer": { ...response, instructions: "Be brief.", metadata: { a: "b" }, user: "u" },
+    "logprobs": { ...response, top_logprobs: 2, include: ["message.output_text.logprobs"] },
+    "reasoning": { ...response, input: kSum, reasoning: { effort: "high" } },
+    "a call": { ...response, input: kToolTurns[0].ask, tools, tool_choice: "required" },
+    "a schema": { ...response, text: { format: { type: "json_schema", name: "n", schema } } },
+    "a cut answer": { ...response, max_output_tokens: 2, store: false },
+  };
+  for (const [name, request] of Object.entries(responses)) {
+    test(`OpenAI's responses: ${name}`, async () => {
+      assert.equal((await seen("Response", "/v1/responses", request)).object, "response");
+      assert.ok((await seenStream("ResponseEvent", "/v1/responses", request)).length >= 8);
+    });
+  }
+
+  test("OpenAI's kept responses", async () => {
+    const call = { type: "function_call", call_id: "c", name: "f", arguments: "{}" };
+    const input = [...user(kRiver), { role: "assistant", content: "A stream." },
+      { type: "reasoning", summary: [{ type: "summary_text", text: "Hm." }] }, call,
+      { type: "function_call_output", call_id: "c", output: "1" }];
+    const { id } = await seen("Response", "/v1/responses", { ...response, input });
+    await seen("Response", `/v1/responses/${id}`);
+    const { data } = await seen("ResponseItems", `/v1/responses/${id}/input_items`);
+    assert.equal(data.length, input.length);
+    await seen("OpenAiError", "/v1/responses/none");
+  });
+
   test("OpenAI's models and errors", async () => {
     await seen("Models", "/v1/models");
     await seen("OpenAiError", chat, {});
@@ -177,11 +223,17 @@ describe("their types", () => {
   });
 
   test("would not fit with a member too many, too few, or null", () => {
-    const { type, json } = literals[0];
-    const { id, ...others } = JSON.parse(json);
-    const wrong = [{ id, ...others, extra: 1 }, others, { id: null, ...others }];
-    literals.length = 0;
-    for (const each of wrong) literals.push({ type, json: JSON.stringify(each) });
+    const wrong = [];
+    for (const type of ["ChatCompletion", "Response"]) {
+      const { id, ...others } = JSON.parse(literals.find((literal) => literal.type === type).json);
+      for (const each of [{ id, ...others, extra: 1 }, others, { id: null, ...others }]) {
+        wrong.push({ type, json: JSON.stringify(each) });
+      }
+    }
+    const { type, json } = literals.find((literal) => literal.type === "ResponseEvent");
+    const { sequence_number, ...event } = JSON.parse(json);
+    wrong.push({ type, json: JSON.stringify(event) });
+    literals.splice(0, literals.length, ...wrong);
     assert.equal(complaints().length, wrong.length);
   });
 });
