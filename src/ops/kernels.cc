@@ -1,5 +1,9 @@
 #include "ops/kernels.h"
 
+#if HILLSTAR_X86
+#include <cpuid.h>
+#endif
+
 #include <string>
 
 #include "hillstar/error.h"
@@ -21,9 +25,13 @@ constexpr CpuKernels kGeneric = HILLSTAR_KERNEL_TABLE(generic);
 constexpr CpuKernels kAvx2 = HILLSTAR_KERNEL_TABLE(avx2);
 constexpr CpuKernels kAvx512 = HILLSTAR_KERNEL_TABLE(avx512);
 
+// Clang's __builtin_cpu_supports does not know it.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C) != 0;
+}
 bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
 }
 bool HasAvx512() {
   return HasAvx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
