@@ -1,5 +1,5 @@
 // The routes of the server: which path is answered how. Handlers are called on threads that do
-// network input and output; reading and rendering of a request happen on a thread of their own.
+// network input and output; requests for answers are read and rendered on a thread of their own.
 #pragma once
 
 #include <memory>
@@ -36,6 +36,7 @@ class ApiServer {
   static std::span<const Route> Routes();
   static std::string RouteName(std::string_view path);
 
+  void Run(const Route& route, const RequestPtr& request, const ReplyPtr& reply);
   void Health(const RequestPtr& request, const ReplyPtr& reply);
   void Metrics(const RequestPtr& request, const ReplyPtr& reply);
   void Live(const RequestPtr& request, const ReplyPtr& reply);

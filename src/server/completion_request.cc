@@ -73,6 +73,7 @@ class PromptReader {
   }
   void AddText(const std::string& text, const std::string& path) {
     if (text.empty()) throw BadRequest(path + " is empty", path);
+    CheckTextRoom(text, engine_, path);
     Add(RawPromptIds(engine_.tokenizer(), text), path);
   }
   void Add(std::vector<int32_t> ids, const std::string& path) {

@@ -131,8 +131,10 @@ Prompt RenderPrompt(const std::vector<ChatMessage>& messages, const ChatOptions&
   const ChatFormat& format = engine.chat_format();
   Prompt prompt;
   try {
+    const std::string text = format.Render(messages, chat);
+    prompt.starts_thinking = EndsThinking(text);
+    CheckTextRoom(text, engine, "messages");
     prompt.ids = format.RenderIds(messages, chat, engine.tokenizer());
-    prompt.starts_thinking = EndsThinking(format.Render(messages, chat));
   } catch (const Error& error) {
     throw BadRequest(error.what(), param);
   }
@@ -149,6 +151,23 @@ void CheckRoom(const Prompt& prompt, const Engine& engine, const std::string& pa
                   "answer",
                   num_tokens, engine.context_tokens()),
       param, "context_length_exceeded");
+}
+
+void CheckTextRoom(std::string_view text, const Engine& engine, const std::string& param) {
+  constexpr size_t kUsualTokenBytes = 64;  // texts of shorter tokens are cut, and counted exactly
+  const auto context = size_t(engine.context_tokens());
+  if (text.size() < kUsualTokenBytes * context) return;
+  const Tokenizer& tokenizer = engine.tokenizer();
+  size_t longest = 1;
+  for (int64_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    longest = std::max(longest, tokenizer.TokenBytes(int32_t(id)).size());
+  }
+  const size_t least = (text.size() + longest - 1) / longest;
+  if (least < context) return;
+  throw BadRequest(fmt::format("the prompt has {} tokens at least; the context of {} tokens leaves "
+                               "no room for it and an answer",
+                               least, context),
+                   param, "context_length_exceeded");
 }
 
 std::shared_ptr<const Grammar> MakeGrammar(

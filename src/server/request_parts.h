@@ -53,6 +53,9 @@ void ApplyEffort(const std::string& effort, ChatOptions* chat);
 Prompt RenderPrompt(const std::vector<ChatMessage>& messages, const ChatOptions& chat,
                     const Engine& engine, const std::string& param = "messages");
 void CheckRoom(const Prompt& prompt, const Engine& engine, const std::string& param);
+// The same for a text that is so long that no tokens of it could be few enough: cutting tens of MB
+// into tokens takes seconds, in which other requests would wait.
+void CheckTextRoom(std::string_view text, const Engine& engine, const std::string& param);
 
 // A grammar's error as one of the member `param`.
 std::shared_ptr<const Grammar> MakeGrammar(
