@@ -40,10 +40,10 @@ struct NodeMask {
 // Walks a trie along with the states of a grammar.
 class TrieWalk {
  public:
-  // What may be new on one walk: states of this many places. About 50 ms.
-  static constexpr int64_t kMaxWork = 1'000'000;
-  // Nodes that may be visited for one mask. About 10 ms.
-  static constexpr int64_t kMaxVisits = 4'000'000;
+  // What may be new on one walk: states of this many places. About 30 ms.
+  static constexpr int64_t kMaxWork = 500'000;
+  // Nodes that may be visited for one mask. About 20 ms.
+  static constexpr int64_t kMaxVisits = 2'000'000;
 
   explicit TrieWalk(ParseStates* states) : states_(states) {}
 

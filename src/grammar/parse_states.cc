@@ -219,6 +219,7 @@ ParseStates::State ParseStates::Restart(State state) {
   for (size_t i = 1; i < old.size(); ++i) {
     if (is_used[i]) new_ids[i] = Push(old[i].node, new_ids[old[i].below]);
   }
+  frames_limit_ = std::max(kMaxFrames, 2 * frames_.size());
   for (Place& place : kept) place.stack = new_ids[place.stack];
   Clear();
   return Intern(&kept, ends);

@@ -61,7 +61,7 @@ class ParseStates {
 
   // Whether so many states are known that memory should be given back.
   bool is_full() const { return states_.size() > kMaxStates; }
-  bool has_many_frames() const { return frames_.size() > kMaxFrames; }
+  bool has_many_frames() const { return frames_.size() > frames_limit_; }
   // Forgets all states but `keep`, whose numbers it changes. Stacks stay.
   void Drop(std::span<State> keep);
   // Forgets states and stacks but those of `state`; returns its new number.
@@ -70,6 +70,7 @@ class ParseStates {
  private:
   // Of each state at most 1 KB for the next ones, so 4 MB.
   static constexpr size_t kMaxStates = 4096;
+  // Or twice as many as are in use, so that deep nesting does not make each step long.
   static constexpr size_t kMaxFrames = 65536;
   // More places at once mean a grammar that says the same in very many ways. Further ones are left
   // out: fewer texts are allowed, never more. Bounds what one byte costs to about 20 us.
@@ -103,6 +104,7 @@ class ParseStates {
   std::vector<State> next_;  // by state and class of bytes; -1: not known yet
   std::unordered_multimap<uint64_t, State> state_ids_;
   std::vector<Frame> frames_;
+  size_t frames_limit_ = kMaxFrames;
   std::unordered_map<uint64_t, Stack> frame_ids_;
   std::vector<Place> work_list_;           // scratch of FindOpenPlaces
   std::unordered_set<uint64_t> has_seen_;  // likewise, of long lists

@@ -38,7 +38,8 @@ struct Shape {
   std::optional<uint64_t> max_members;
   std::vector<std::string> required;
 
-  const SchemaPart& place() const { return parts.front(); }  // for messages
+  // For messages; the root where nothing is said at all.
+  SchemaPart place() const { return parts.empty() ? SchemaPart{nullptr, ""} : parts.front(); }
   // The types that are written: those hinted at where no type is said.
   ValueTypes written_types() const {
     return says_type || hinted_types == 0 ? types : types & hinted_types;
