@@ -1,6 +1,5 @@
-// Grammars of answers that call tools, as models of the GLM family write calls. What an argument's
-// text means is decided by tokenizer/argument_json.h, which these grammars stay on the safe side
-// of.
+// Grammars of answers that call tools, as models of the GLM family write calls and as
+// tokenizer/tool_call_reader.h reads them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +11,8 @@
 #include "grammar/push_down.h"
 #include "grammar/schema_writer.h"
 #include "hillstar/error.h"
+#include "tokenizer/argument_json.h"
+#include "tokenizer/tool_call_reader.h"
 
 namespace hillstar {
 namespace {
@@ -21,13 +22,15 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr std::string_view kValueClose = "</arg_value>";
 // Arguments that no schema names have plain names.
 constexpr const char* kFurtherNames = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$";
+// No argument's name, as it has a blank in front.
+constexpr const char* kNoProperty = " further";
 
 bool IsBlank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
 // A name that stays itself between tags: readers strip blanks.
-bool IsSafeName(std::string_view name) {
+bool IsArgumentName(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes && name.front() != ' ' &&
          name.back() != ' ' && std::ranges::none_of(name, [](char c) {
            return static_cast<unsigned char>(c) < ' ' || c == '<';
@@ -77,11 +80,11 @@ class ToolCallWriter {
   }
 
   ExpressionPtr Call(const ToolSpec& tool) {
-    if (!IsSafeName(tool.name) || tool.name.find(' ') != std::string::npos) {
+    if (!IsToolName(tool.name)) {
       throw Error(ErrorCode::kBadRequest,
-                  fmt::format("The tool name {} cannot be written in a call: it has to have 1 to "
-                              "{} bytes, without blanks, control characters and <.",
-                              Quoted(tool.name), kMaxNameBytes));
+                  fmt::format("The tool name {} cannot be written in a call: a name has letters, "
+                              "digits and any of _-.:/ and at most {} bytes.",
+                              Quoted(tool.name), kMaxToolNameBytes));
     }
     ExpressionPtr arguments = Tag("</tool_call>");
     if (!IsBlank(tool.parameters_json)) arguments = Arguments(tool);
@@ -95,6 +98,7 @@ class ToolCallWriter {
     TextLanguages languages(&budget_);
     SchemaLogic logic(&document, &languages, &budget_);
     SchemaWriter writer(&logic, &languages, &source_, &budget_, std::string(kValueClose));
+    const ArgumentSchema types(tool.parameters_json);
     std::vector<ExpressionPtr> ways;
     for (const Conjunction& parts : logic.Alternatives({document.root()})) {
       if (parts.empty()) {
@@ -102,8 +106,8 @@ class ToolCallWriter {
         continue;
       }
       const Shape shape = logic.ShapeOfParts(parts);
-      if ((shape.types & kObjectValue) != 0)
-        ways.push_back(Chain(shape, logic, languages, &writer));
+      if ((shape.types & kObjectValue) == 0) continue;
+      ways.push_back(Chain(shape, types, logic, languages, &writer));
     }
     if (std::ranges::all_of(ways, IsNever)) {
       document.Fail(document.root(), "no object of arguments satisfies it");
@@ -112,8 +116,9 @@ class ToolCallWriter {
     return Alternative(std::move(ways));
   }
 
-  ExpressionPtr Chain(const Shape& shape, SchemaLogic& logic, TextLanguages& languages,
-                      SchemaWriter* writer) {
+  // `types` are those that a reader of the call goes by.
+  ExpressionPtr Chain(const Shape& shape, const ArgumentSchema& types, SchemaLogic& logic,
+                      TextLanguages& languages, SchemaWriter* writer) {
     if (shape.values) {
       logic.document().Fail(shape.place(), "enum and const are not supported for all arguments");
     }
@@ -121,18 +126,20 @@ class ToolCallWriter {
     if (members.is_impossible) return Never();
     EntryChain chain;
     for (const auto& member : members.named) {
-      if (!IsSafeName(member.name)) {
+      if (!IsArgumentName(member.name)) {
         logic.document().Fail(
             shape.place(),
             fmt::format("the argument name {} cannot be written in a call", Quoted(member.name)));
       }
       chain.entries.push_back(
-          {Entry(Bytes(member.name), member.schema, logic, writer), member.is_required});
+          {Entry(Bytes(member.name), member.schema, types.TypesOf(member.name), writer),
+           member.is_required});
     }
     std::vector<ExpressionPtr> further;
     for (const auto& one : members.further) {
       const Dfa names = Intersection(*one.names, *languages.OfPattern(kFurtherNames), &budget_);
-      further.push_back(Entry(Written(names, TextForm::kRaw, &budget_), one.schema, logic, writer));
+      further.push_back(Entry(Written(names, TextForm::kRaw, &budget_), one.schema,
+                              types.TypesOf(kNoProperty), writer));
     }
     chain.further = Alternative(std::move(further));
     chain.before_first = chain.before_next = Nothing();
@@ -142,51 +149,23 @@ class ToolCallWriter {
     return writer->Chain(chain, shape.place());
   }
 
-  ExpressionPtr Entry(const ExpressionPtr& name, const Conjunction& schema, SchemaLogic& logic,
+  // `types`: what a reader of the call takes the value's text for where it can.
+  ExpressionPtr Entry(const ExpressionPtr& name, const Conjunction& schema, JsonTypes types,
                       SchemaWriter* writer) {
-    const ExpressionPtr value = writer->Argument(schema, OtherTypes(schema, logic));
+    const ExpressionPtr value = writer->Argument(schema, OtherTypes(types));
     return Concatenation(
         {Tag("<arg_key>"), name, Tag("</arg_key>"), Tag("<arg_value>"), value, Tag(kValueClose)});
   }
 
-  // The types beside strings that a reader of the call may take an argument's text for: those of
-  // its schema, but all where that takes more than looking at the tool's properties.
-  static ValueTypes OtherTypes(const Conjunction& schemas, SchemaLogic& logic) {
-    const SchemaPart root = logic.document().root();
-    if (schemas.size() != 1 || !IsSimple(schemas[0]) || SchemaDocument::Find(root, "$ref")) {
-      return kAnyValue;
-    }
-    const std::string& pointer = schemas[0].pointer;
-    const bool is_property =
-        pointer.starts_with("/properties/") && std::ranges::count(pointer, '/') == 2;
-    if (!is_property && pointer != "/additionalProperties") return kAnyValue;
-    ValueTypes types = 0;
-    for (const Conjunction& parts : logic.Alternatives(schemas)) {
-      const Shape shape = logic.ShapeOfParts(parts);
-      ValueTypes found = shape.types;
-      if (shape.values) {
-        ValueTypes of_values = 0;
-        for (const SchemaJson& value : *shape.values) of_values |= TypeOf(value);
-        found &= of_values;
-      }
-      types |= found;
-    }
-    return types & ~kStringValue;
-  }
-
-  // Not a reference with something beside it, and no allOf.
-  static bool IsSimple(const SchemaPart& schema) {
-    if (!schema.json->is_object()) return true;
-    if (schema.json->contains("allOf")) return false;
-    if (schema.json->contains("$ref")) return false;
-    for (const char* keyword : {"anyOf", "oneOf"}) {
-      const SchemaJson* parts = SchemaDocument::Find(schema, keyword);
-      if (parts == nullptr || !parts->is_array()) continue;
-      for (size_t i = 0; i < parts->size(); ++i) {
-        if (!IsSimple(SchemaDocument::Element({parts, ""}, i))) return false;
-      }
-    }
-    return true;
+  // The types beside strings.
+  static ValueTypes OtherTypes(JsonTypes types) {
+    ValueTypes others = 0;
+    if ((types & kJsonNull) != 0) others |= kNullValue;
+    if ((types & kJsonBoolean) != 0) others |= kBooleanValue;
+    if ((types & (kJsonInteger | kJsonNumber)) != 0) others |= kIntegerValue | kFractionValue;
+    if ((types & kJsonArray) != 0) others |= kArrayValue;
+    if ((types & kJsonObject) != 0) others |= kObjectValue;
+    return others;
   }
 
   const Tokenizer& tokenizer_;

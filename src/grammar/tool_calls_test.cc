@@ -65,6 +65,14 @@ TEST_F(ToolCallsTest, TextsThatWouldBeReadAsOtherTypesAreNone) {
   EXPECT_TRUE(hint("12"));
   EXPECT_TRUE(hint("null"));
   EXPECT_FALSE(hint(" null "));
+  // Schemas that a reader does not look into: it takes what it can for JSON.
+  const std::vector<ToolSpec> tools = {
+      {"f", R"({"allOf":[{"type":"object","properties":{"a":{"type":"string"}}}]})"}};
+  grammar_ = GrammarOfToolCalls(tools, ToolCallRule::kRequired, false, PocketTokenizer());
+  EXPECT_TRUE(Takes(Call("f", Argument("a", "text"))));
+  EXPECT_FALSE(Takes(Call("f", Argument("a", "12"))));
+  EXPECT_FALSE(Takes(Call("f", Argument("a", "\n[1]"))));
+  EXPECT_FALSE(Takes(Call("f", Argument("a", "false"))));
 }
 
 TEST_F(ToolCallsTest, TheClosingTagStandsNowhereWithinAValue) {

@@ -89,7 +89,7 @@ for (let i = 0; i < Number(numSchemas); ++i) {
   cases.push({ seed, schema, valid: validatorOf(schema), request: { schema: JSON.stringify(schema), seed, count: answersPerSchema, texts: [] } });
 }
 
-const counts = { schemas: 0, refused: 0, answers: 0, unended: 0, valid: 0, laidOut: 0, mutants: 0 };
+const counts = { schemas: 0, refused: 0, answers: 0, unended: 0, valid: 0, laidOut: 0, mutants: 0, calls: 0 };
 const second = [];
 run(cases.map((one) => one.request)).forEach((reply, i) => {
   const { seed, schema, valid } = cases[i];
@@ -123,6 +123,29 @@ run(second.map((one) => one.request)).forEach((reply, i) => {
   counts.laidOut += right.length;
   wrong.forEach((text, j) => { if (reply.takes[j]) fail('an invalid text is taken', seed, schema, text); });
   right.forEach((text, j) => { if (!reply.takes[wrong.length + j]) fail('a valid text in another layout is refused', seed, schema, text); });
+});
+
+// The same schemas as those of a tool's arguments.
+const calls = [];
+for (const { seed, schema } of cases) {
+  const { $defs, $schema, ...value } = typeof schema === 'object' ? schema : { allOf: [schema] };
+  const also = randomSchema(seed + 500000);
+  const tool = { type: 'object', properties: { value, also: also.$defs ? { type: 'string' } : also }, required: ['value'] };
+  if ($defs) tool.$defs = $defs;
+  calls.push({ seed, schema: tool, valid: validatorOf(tool), request: { schema: JSON.stringify(tool), is_tool: true, seed, count: 4, texts: [] } });
+}
+run(calls.map((one) => one.request)).forEach((reply, i) => {
+  const { seed, schema, valid } = calls[i];
+  if (reply.error) {
+    counts.refused += 1;
+    if (!mayBeRefused.some((reason) => reason.test(reply.error))) fail(reply.error, seed, schema);
+    return;
+  }
+  for (const { text, ends } of reply.answers) {
+    counts.calls += 1;
+    if (!ends) fail('a call does not end', seed, schema, text);
+    else if (!valid(text)) fail('the arguments of a call are not valid', seed, schema, text);
+  }
 });
 
 console.log(JSON.stringify(counts));

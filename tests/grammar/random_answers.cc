@@ -1,7 +1,9 @@
 // Makes answers by drawing tokens from the masks of grammars of JSON schemas, and says which texts
 // such grammars take. Reads lines of JSON from stdin and writes one for each:
-//   {"schema": TEXT, "seed": N, "count": N, "texts": [TEXT...]}
+//   {"schema": TEXT, "is_tool": BOOL, "seed": N, "count": N, "texts": [TEXT...]}
 //   {"answers": [{"text": TEXT, "ends": BOOL}...], "takes": [BOOL...]} or {"error": SENTENCE}
+// Of a tool the answers are the arguments of calls, as the reader of answers reads them, and
+// `texts` are not looked at.
 //
 //   random_answers models/pocket/tokenizer.json
 #include <fstream>
@@ -13,6 +15,7 @@
 #include "grammar/grammar.h"
 #include "grammar/matcher.h"
 #include "hillstar/error.h"
+#include "tokenizer/answer_reader.h"
 
 namespace hillstar {
 namespace {
@@ -27,8 +30,9 @@ enum class Bias { kNone, kLong, kShort };
 
 class Walker {
  public:
-  Walker(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
-      : grammar_(std::move(grammar)), trie_(std::move(trie)) {}
+  Walker(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
+         const Tokenizer& tokenizer)
+      : grammar_(std::move(grammar)), trie_(std::move(trie)), tokenizer_(tokenizer) {}
 
   Json Answer(uint64_t seed, Bias bias) {
     std::mt19937_64 random(seed);
@@ -40,7 +44,7 @@ class Walker {
       matcher.Mask(mask);
       const int32_t id = Draw(mask, bias, &random);
       if (id < 0 || !matcher.Accept(id)) return {{"text", Shown(text)}, {"ends", false}};
-      text += trie_->bytes(id);
+      text += tokenizer_.TokenBytes(id);
     }
     const bool ends = EndShortly(&matcher, &text);
     return {{"text", Shown(text)}, {"ends", ends}};
@@ -73,16 +77,15 @@ class Walker {
       const uint32_t left = matcher->min_bytes_to_end();
       matcher->Mask(mask);
       bool is_nearer = false;
-      const TokenTrie::Tree& tree = trie_->all();
-      for (uint32_t i = 1; i < tree.nodes.size() && !is_nearer; i = tree.nodes[i].subtree_end) {
-        const int32_t id = tree.tokens[size_t(tree.nodes[i].token)];
-        if ((mask[size_t(id) / 32] >> (id % 32) & 1) == 0) continue;
+      for (int32_t id = 0; id < trie_->vocab_size() && !is_nearer; ++id) {
+        const bool is_allowed = (mask[size_t(id) / 32] >> (id % 32) & 1) != 0;
+        if (!is_allowed || trie_->bytes(id).size() > 1) continue;  // a byte, or a tag
         GrammarMatcher copy = *matcher;
         if (!copy.Accept(id)) return false;
         if (copy.min_bytes_to_end() >= left) continue;
         is_nearer = true;
         *matcher = std::move(copy);
-        *text += trie_->bytes(id);
+        *text += tokenizer_.TokenBytes(id);
       }
       if (!is_nearer) return false;
     }
@@ -91,20 +94,38 @@ class Walker {
 
   std::shared_ptr<const Grammar> grammar_;
   std::shared_ptr<const TokenTrie> trie_;
+  const Tokenizer& tokenizer_;
 };
 
-Json Reply(const Json& request, const std::shared_ptr<const TokenTrie>& trie) {
+// The arguments of the one call of an answer.
+std::string ArgumentsOf(const std::string& text, const std::string& schema) {
+  AnswerReaderOptions options;
+  options.reads_calls = true;
+  options.tools = {{"f", schema}};
+  const hillstar::Answer answer = ReadAnswer(text, options);
+  const bool is_call = answer.content.empty() && answer.tool_calls.size() == 1;
+  return is_call ? answer.tool_calls[0].arguments_json : "no call: " + text;
+}
+
+Json Reply(const Json& request, const Tokenizer& tokenizer,
+           const std::shared_ptr<const TokenTrie>& trie) {
+  const bool is_tool = request.value("is_tool", false);
+  const std::string schema = request["schema"];
   std::shared_ptr<const Grammar> grammar;
   try {
-    grammar = GrammarOfJsonSchema(request["schema"].get<std::string>());
+    const std::vector<ToolSpec> tools = {{"f", schema}};
+    grammar = is_tool ? GrammarOfToolCalls(tools, ToolCallRule::kRequired, false, tokenizer)
+                      : GrammarOfJsonSchema(schema);
   } catch (const Error& error) {
     return {{"error", error.what()}};
   }
   Json reply = {{"answers", Json::array()}, {"takes", Json::array()}};
-  Walker walker(grammar, trie);
+  Walker walker(grammar, trie, tokenizer);
   for (int i = 0; i < request["count"]; ++i) {
     const uint64_t seed = request["seed"].get<uint64_t>() * 1000 + uint64_t(i);
-    reply["answers"].push_back(walker.Answer(seed, Bias(i % 3)));
+    Json answer = walker.Answer(seed, Bias(i % 3));
+    if (is_tool && answer["ends"]) answer["text"] = ArgumentsOf(answer["text"], schema);
+    reply["answers"].push_back(std::move(answer));
   }
   for (const Json& text : request["texts"]) {
     GrammarMatcher matcher(grammar, trie);
@@ -121,9 +142,10 @@ int Main(int argc, char** argv) {
   std::ifstream file(argv[1]);
   std::stringstream text;
   text << file.rdbuf();
-  const auto trie = TokenTrie::Of(*Tokenizer::FromJson(text.str()));
+  const auto tokenizer = Tokenizer::FromJson(text.str());
+  const auto trie = TokenTrie::Of(*tokenizer);
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << Reply(Json::parse(line), trie).dump() << "\n";
+    std::cout << Reply(Json::parse(line), *tokenizer, trie).dump() << "\n";
   }
   return 0;
 }
