@@ -265,6 +265,22 @@ Dfa Intersection(const Dfa& a, const Dfa& b, WorkBudget* budget) {
   return Trimmed(dfa, budget);
 }
 
+Dfa Union(const Dfa& a, const Dfa& b, WorkBudget* budget) {
+  Nfa nfa(budget);
+  for (const Dfa* dfa : {&a, &b}) {
+    std::vector<uint32_t> nodes;
+    for (size_t i = 0; i < dfa->nodes.size(); ++i) nodes.push_back(nfa.AddNode());
+    nfa.AddEmptyEdge(Nfa::kStart, nodes[0]);
+    for (size_t i = 0; i < dfa->nodes.size(); ++i) {
+      if (dfa->nodes[i].accepts) nfa.AddEmptyEdge(nodes[i], Nfa::kEnd);
+      for (const Dfa::Edge& edge : dfa->nodes[i].edges) {
+        nfa.AddEdge(nodes[i], edge.symbols, nodes[edge.to]);
+      }
+    }
+  }
+  return Determinise(nfa, budget);
+}
+
 Dfa Complement(const Dfa& dfa, std::span<const SymbolRange> universe, WorkBudget* budget) {
   Dfa turned = dfa;
   const auto rest = uint32_t(dfa.nodes.size());  // where every other word goes

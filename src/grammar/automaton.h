@@ -75,6 +75,7 @@ struct Dfa {
 Dfa Determinise(const Nfa& nfa, WorkBudget* budget);
 Dfa Trimmed(const Dfa& dfa, WorkBudget* budget);
 Dfa Intersection(const Dfa& a, const Dfa& b, WorkBudget* budget);
+Dfa Union(const Dfa& a, const Dfa& b, WorkBudget* budget);
 // Of the words over `universe` (joined).
 Dfa Complement(const Dfa& dfa, std::span<const SymbolRange> universe, WorkBudget* budget);
 

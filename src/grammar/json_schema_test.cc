@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "grammar/grammar_test_answers.h"
@@ -132,10 +135,154 @@ TEST(JsonSchemaTest, Combinations) {
        {R"({"k":"a"})", R"({"k":"c"})"}});
 }
 
+TEST(JsonSchemaTest, Names) {
+  Check(
+      {R"({"type":"object","propertyNames":{"pattern":"^[a-c]+$"},"additionalProperties":{"type":"integer"}})",
+       {"{}", R"({"a":1,"cab":2})"},
+       {R"({"d":1})", R"({"":1})", R"({"a":"x"})"}});
+  Check(
+      {R"({"type":"object","propertyNames":{"enum":["x","y"]},"properties":{"x":{"type":"null"},"z":true}})",
+       {"{}", R"({"x":null})"},
+       {R"({"z":1})", R"({"x":1})"}});
+  Check(
+      {R"({"type":"object","propertyNames":{"type":"string"},"additionalProperties":{"type":"boolean"}})",
+       {R"({"\u00e9":true})"},
+       {R"({"a":1})"}});
+}
+
+TEST(JsonSchemaTest, FormatsOfNumbers) {
+  Check({R"({"type":"integer","format":"int32"})",
+         {"0", "-2147483648", "2147483647"},
+         {"2147483648"}});
+  Check({R"({"type":"number","format":"int64"})", {"12345678901"}, {"1.5"}});
+  Check({R"({"type":"number","format":"double"})", {"1.5", "1e3"}, {"\"1\""}});
+}
+
+// Where a name stands twice, the last value counts; it is of the same schema as the first.
+TEST(JsonSchemaTest, NamesThatStandTwice) {
+  Check({R"({"type":"object","additionalProperties":{"type":"integer"},"minProperties":1})",
+         {R"({"a":1})", R"({"a":1,"a":2})"},
+         {"{}"}});
+  EXPECT_NE(SchemaError(R"({"type":"object","additionalProperties":true,"minProperties":2})")
+                .find("'minProperties' asks for 2 members"),
+            std::string::npos);
+}
+
+// The place and the keyword of what is not enforced, or makes no sense.
 TEST(JsonSchemaTest, RefusesByPointerAndKeyword) {
-  EXPECT_NE(
-      SchemaError(R"({"properties":{"a":{"not":{}}}})").find("'#/properties/a': the keyword 'not'"),
-      std::string::npos);
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"properties":{"a/b~c":{"not":{}}}})", "'#/properties/a~1b~0c': the keyword 'not'"},
+      {R"({"items":{"if":{},"then":{}}})", "'#/items': the keyword 'if'"},
+      {R"({"uniqueItems":true})", "'#': the keyword 'uniqueItems'"},
+      {R"({"contains":{}})", "'contains'"},
+      {R"({"dependentRequired":{}})", "'dependentRequired'"},
+      {R"({"unevaluatedProperties":false})", "'unevaluatedProperties'"},
+      {R"({"$dynamicRef":"#a"})", "'$dynamicRef'"},
+      {R"({"anyOf":[{"type":"string"},{"surprise":1}]})", "'#/anyOf/1': the keyword 'surprise'"},
+      {R"({"type":"text"})", "'#': the keyword 'type'"},
+      {R"({"type":[]})", "'type'"},
+      {R"({"$ref":"other.json"})", "'$ref' leads to 'other.json'"},
+      {R"({"$ref":"#/$defs/none"})", "where there is nothing"},
+      {R"({"$ref":"#"})", "refers to itself"},
+      {R"({"items":[{"type":"string"}]})", "'items'"},
+      {R"({"minLength":-1})", "'minLength'"},
+      {R"({"minLength":1.5})", "'minLength'"},
+      {R"({"minItems":1000000000})", "'minItems' asks for 1000000000"},
+      {R"({"exclusiveMinimum":true})", "'exclusiveMinimum'"},
+      {R"({"multipleOf":0.1})", "'multipleOf'"},
+      {R"({"multipleOf":0})", "'multipleOf'"},
+      {R"({"pattern":"(?=a)b"})", "'#': The pattern '(?=a)b'"},
+      {R"({"type":"string","format":"idn-email"})", "'format'"},
+      {R"({"type":"integer","format":"unix-time"})", "'format'"},
+      {R"({"nullable":true})", "'nullable'"},
+      {R"({"required":"a"})", "'required'"},
+      {R"({"enum":3})", "'enum'"},
+      {R"({"allOf":[]})", "'allOf'"},
+      {R"({"properties":{"a":5}})", "'#/properties/a': a schema has to be"},
+      {R"({"properties":{"a":{"$id":"x"}}})", "'$id'"},
+      {R"({"oneOf":[{"type":"string"},{"maxLength":3}]})", "'oneOf' has schemas 0 and 1"},
+      {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "'oneOf'"},
+      {R"({"oneOf":[{"minimum":3},{"maximum":3}]})", "'oneOf'"},
+      {R"({"type":"object","oneOf":[{"required":["a"]},{"required":["b"]}]})", "'oneOf'"},
+      {R"(false)", "Nothing satisfies"},
+      {R"({"type":"string","enum":[1]})", "Nothing satisfies"},
+      {R"({"minimum":3,"maximum":2})", "Nothing satisfies"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})",
+       "Nothing satisfies"},
+      {R"({"a":1,"a":2})", "has the key 'a' twice"},
+      {R"([)", "is not valid JSON"},
+      {R"(3)", "a schema has to be"}};
+  for (const auto& [schema, sentence] : cases) {
+    const std::string error = SchemaError(schema);
+    EXPECT_NE(error.find(sentence), std::string::npos) << schema << "\n" << error;
+  }
+}
+
+TEST(JsonSchemaTest, OneOfWhereOnlyOneCanHold) {
+  const char* const schemas[] = {
+      R"({"oneOf":[{"type":"integer"},{"type":"string"},{"type":["null","boolean"]}]})",
+      R"({"oneOf":[{"const":1},{"enum":[2,"a"]}]})",
+      R"({"oneOf":[{"const":1},{"minimum":2}]})",
+      R"({"oneOf":[{"maximum":3},{"exclusiveMinimum":3}]})",
+      R"({"oneOf":[{"type":"string","maxLength":3},{"type":"string","minLength":4}]})",
+      R"({"oneOf":[{"type":"array","maxItems":1},{"type":"array","minItems":2}]})",
+      R"({"type":"array","minItems":1,"oneOf":[{"prefixItems":[{"const":1}]},{"prefixItems":[{"const":2}]}]})",
+      R"({"type":"object","oneOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"a":false}}]})",
+      R"({"oneOf":[{"type":"object","properties":{"a":{}},"required":["a"],"additionalProperties":false},
+          {"type":"object","properties":{"b":{}},"required":["b"]}, {"type":"object","properties":{"b":{},"a":{}},"required":["a"],"not-there":1}]})",
+  };
+  for (size_t i = 0; i + 1 < std::size(schemas); ++i)
+    EXPECT_EQ(SchemaError(schemas[i]), "") << schemas[i];
+  EXPECT_NE(SchemaError(schemas[std::size(schemas) - 1]).find("'not-there'"), std::string::npos);
+}
+
+// What is large or deep is refused or built, and soon: in less than a second even on a slow
+// machine.
+TEST(JsonSchemaTest, HostileSchemasCostLittle) {
+  using Json = nlohmann::json;
+  std::vector<std::string> schemas = {
+      R"({"pattern":"^(a|b)*a(a|b){24}$"})",
+      R"({"pattern":"((a{1,100}){1,100}){1,100}"})",
+      R"({"maxLength":1000000000})",
+      R"({"maxItems":1000000000})",
+      R"({"type":"object","maxProperties":1000000000,"minProperties":1})",
+      R"({"multipleOf":997})",
+      R"({"allOf":[{"pattern":"a.{10}$"},{"pattern":"b.{11}$"},{"pattern":"c.{12}$"}]})",
+      std::string(100000, '['),
+      fmt::format("{{\"items\":{}", std::string(1000, '[')),
+      R"({"minimum":1e400})",
+      R"({"minimum":1e308,"maximum":-1e308})"};
+  Json values = Json::array(), all_of = Json::array(), any_of = Json::array(),
+       one_of = Json::array();
+  for (int i = 0; i < 14000; ++i) values.push_back({{"a", {i}}});
+  schemas.push_back(Json{{"enum", values}}.dump());
+  for (int i = 0; i < 12; ++i) {
+    any_of = Json::array();
+    for (int j = 0; j < 4; ++j) any_of.push_back({{"required", {std::to_string(4 * i + j)}}});
+    all_of.push_back({{"anyOf", any_of}});
+  }
+  schemas.push_back(Json{{"type", "object"}, {"allOf", all_of}}.dump());
+  Json properties, required;
+  for (int i = 0; i < 1000; ++i) properties[fmt::format("p{}", i)] = {{"maxLength", 10 + i}};
+  schemas.push_back(Json{{"properties", properties}, {"additionalProperties", true}}.dump());
+  schemas.push_back(Json{{"properties", properties}, {"maxProperties", 500}}.dump());
+  for (int i = 0; i < 64; ++i)
+    one_of.push_back({{"properties", {{"k", {{"oneOf", {{{"const", i}}, {{"const", -1 - i}}}}}}}},
+                      {"required", {"k"}}});
+  schemas.push_back(Json{{"type", "object"}, {"oneOf", one_of}}.dump());
+  for (int i = 0; i < 20000; ++i) required.push_back(fmt::format("x{}", i));
+  schemas.push_back(Json{{"required", required}}.dump());
+  Json chain;
+  for (int i = 0; i < 3000; ++i) {
+    const std::string next = fmt::format("#/$defs/d{}", (i + 1) % 3000);
+    chain[fmt::format("d{}", i)] = {{"anyOf", {{{"$ref", next}}, {{"type", "null"}}}}};
+  }
+  schemas.push_back(Json{{"$defs", chain}, {"$ref", "#/$defs/d0"}}.dump());
+  for (const std::string& schema : schemas) {
+    const auto start = std::clock();
+    const std::string error = SchemaError(schema);
+    EXPECT_LT(double(std::clock() - start) / CLOCKS_PER_SEC, 1.0) << schema.substr(0, 100) << error;
+  }
 }
 
 TEST(JsonSchemaTest, MasksAgreeWithAccept) {

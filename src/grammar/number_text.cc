@@ -214,6 +214,11 @@ ExpressionPtr UnboundedNumber() {
 
 }  // namespace
 
+void Tighten(const NumberBound& bound, int towards, std::optional<NumberBound>* tightest) {
+  const int order = *tightest ? towards * Compare(bound.value, (*tightest)->value) : 1;
+  if (order > 0 || (order == 0 && bound.is_excluded)) *tightest = bound;
+}
+
 ExpressionPtr IntegerText(const NumberBounds& bounds, int64_t multiple, WorkBudget* budget) {
   const bool is_bounded = bounds.min || bounds.max;
   int64_t low = bounds.min ? WholeBound(*bounds.min, 1) : -kLargest;

@@ -18,6 +18,9 @@ struct NumberBounds {
   std::optional<NumberBound> min, max;
 };
 
+// Takes the bound if it leaves less: of a least number `towards` is 1, of a largest one -1.
+void Tighten(const NumberBound& bound, int towards, std::optional<NumberBound>* tightest);
+
 // Digits that a number has at most, so that no answer goes on in one for ever: before the point
 // and behind it where nothing bounds it, and before it where something does.
 inline constexpr int kMaxDigits = 15;

@@ -297,13 +297,65 @@ Dfa WithoutEnds(const Dfa& dfa, WorkBudget* budget) {
   return Determinise(nfa, budget);
 }
 
-}  // namespace
-
-Dfa TextsMatching(std::string_view pattern, WorkBudget* budget) {
+Dfa TextsMatchingPlain(std::string_view pattern, WorkBudget* budget) {
   GrammarSource source;
   const uint32_t rule = source.AddRule("pattern");
   source.SetExpression(rule, PatternReader(pattern).Read());
   return WithoutEnds(RuleAutomata(source, rule, budget)[rule], budget);
+}
+
+// Where the group that `pattern` begins with is closed, and whether a | stands in the rest outside
+// of groups. Malformed patterns are found out by their reader.
+struct FirstGroup {
+  size_t end = std::string_view::npos;
+  bool is_one_way = true;
+};
+
+FirstGroup FindFirstGroup(std::string_view pattern) {
+  FirstGroup found;
+  int depth = 0;
+  bool is_in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      ++i;
+    } else if (is_in_class) {
+      is_in_class = c != ']';
+    } else if (c == '[') {
+      is_in_class = true;
+    } else if (c == '(') {
+      ++depth;
+    } else if (c == ')') {
+      --depth;
+      if (depth == 0 && found.end == std::string_view::npos) found.end = i;
+    } else if (c == '|' && depth == 0) {
+      found.is_one_way = false;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+Dfa TextsMatching(std::string_view pattern, WorkBudget* budget) {
+  constexpr size_t kMaxLooks = 8;
+  std::string rest(pattern);
+  std::vector<Dfa> conditions;
+  while (rest.starts_with("^(?=") || rest.starts_with("^(?!")) {
+    const FirstGroup group = FindFirstGroup(std::string_view(rest).substr(1));
+    if (group.end == std::string_view::npos || !group.is_one_way ||
+        conditions.size() == kMaxLooks) {
+      break;  // the reader says what is wrong
+    }
+    const std::string inner = "^(?:" + rest.substr(4, group.end - 3) + ")";
+    Dfa texts = TextsMatchingPlain(inner, budget);
+    const bool is_negated = rest[3] == '!';
+    conditions.push_back(is_negated ? Complement(texts, kCodePoints, budget) : std::move(texts));
+    rest.erase(1, group.end + 1);  // what is behind it begins where it did
+  }
+  Dfa texts = TextsMatchingPlain(rest, budget);
+  for (const Dfa& condition : conditions) texts = Intersection(texts, condition, budget);
+  return texts;
 }
 
 }  // namespace hillstar

@@ -9,8 +9,10 @@
 namespace hillstar {
 
 // The texts in which the pattern matches somewhere. Supported: alternatives, groups, classes, the
-// escapes of characters and of \d \w \s, counts, and ^ and $ where a match begins or ends.
-// Errors: kBadRequest, naming what is not (look-around, \b, back references, \p) or malformed.
+// escapes of characters and of \d \w \s, counts, ^ and $ where a match begins or ends, and (?=...)
+// and (?!...) right behind the ^ that all of the pattern begins with.
+// Errors: kBadRequest, naming what is not (other looking around, \b, back references, \p) or
+// malformed.
 Dfa TextsMatching(std::string_view pattern, WorkBudget* budget);
 
 }  // namespace hillstar

@@ -41,6 +41,25 @@ TEST(PatternTest, WholeCharactersAndAnchors) {
   EXPECT_FALSE(Matches("a", "\xff"));
 }
 
+TEST(PatternTest, LooksAheadAtTheBeginning) {
+  const std::string password = "^(?=.*[A-Z])(?=.*\\d)(?!.*[\\])(])[^ ]{4,8}$";
+  EXPECT_TRUE(Matches(password, "abC1"));
+  EXPECT_FALSE(Matches(password, "abc1"));
+  EXPECT_FALSE(Matches(password, "abCd"));
+  EXPECT_FALSE(Matches(password, "ab)C1"));
+  EXPECT_FALSE(Matches(password, "abC1abC1a"));
+  EXPECT_TRUE(Matches("^(?!a|b$)", "bc"));
+  EXPECT_FALSE(Matches("^(?!a|b$)", "b"));
+  EXPECT_FALSE(Matches("^(?!a|b$)", "ac"));
+  // As a library of schemas writes it for addresses.
+  const std::string email =
+      "^(?!\\.)(?!.*\\.\\.)([A-Za-z0-9_'+\\-\\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\\-]*"
+      "\\.)+[A-Za-z]{2,}$";
+  EXPECT_TRUE(Matches(email, "a.b@example.org"));
+  EXPECT_FALSE(Matches(email, "a..b@example.org"));
+  EXPECT_FALSE(Matches(email, ".b@example.org"));
+}
+
 TEST(PatternTest, RefusesWhatItCannotMake) {
   for (const char* pattern :
        {"(?=a)",   "(?!a)",  "(?<=a)", "(?<!a)", "\\bword",  "a\\B",    "(a)\\1",

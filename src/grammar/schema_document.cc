@@ -38,12 +38,13 @@ constexpr std::string_view kServed[] = {"$ref",
                                         "patternProperties",
                                         "prefixItems",
                                         "properties",
+                                        "propertyNames",
                                         "required",
                                         "type"};
 // What says something about a schema and restricts nothing.
 constexpr std::string_view kAnnotations[] = {
-    "$comment",    "$defs",   "$id",      "$schema",  "default", "definitions", "deprecated",
-    "description", "example", "examples", "readOnly", "title",   "writeOnly"};
+    "$comment",      "$defs",       "$id",     "$schema",  "default",  "definitions", "deprecated",
+    "discriminator", "description", "example", "examples", "readOnly", "title",       "writeOnly"};
 
 bool IsAmong(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();

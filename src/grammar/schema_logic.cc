@@ -146,6 +146,14 @@ Conjunction SchemaLogic::MemberSchema(const Shape& shape, const std::string& nam
   return schemas;
 }
 
+bool SchemaLogic::AllowsName(const Shape& shape, const std::string& name, bool tolerates_formats) {
+  return std::ranges::all_of(shape.parts, [&](const SchemaPart& part) {
+    return SchemaDocument::Find(part, "propertyNames") == nullptr ||
+           SatisfiesAll(SchemaJson(name), {document_->Child(part, "propertyNames")},
+                        tolerates_formats);
+  });
+}
+
 std::shared_ptr<const Dfa> SchemaLogic::TextsOfPattern(const SchemaPart& place,
                                                        const std::string& pattern) {
   try {
@@ -172,12 +180,12 @@ bool SchemaLogic::SatisfiesText(const std::string& text, const Shape& shape,
   }
   if (tolerates_formats) return true;
   return std::ranges::all_of(shape.formats, [&](const SchemaPart& format) {
-    const auto texts = languages_->OfFormat(format.json->get_ref<const std::string&>());
-    return texts != nullptr && Accepts(*texts, text);
+    return Accepts(*languages_->OfFormat(format.json->get_ref<const std::string&>()), text);
   });
 }
 
-bool SchemaLogic::SatisfiesNumber(const SchemaJson& value, const Shape& shape) {
+bool SchemaLogic::SatisfiesNumber(const SchemaJson& value, const Shape& shape,
+                                  bool tolerates_formats) {
   const std::optional<Decimal> number = Decimal::Of(value.dump());
   if (!number) return false;
   const auto fits = [&](const std::optional<NumberBound>& bound, int towards) {
@@ -186,6 +194,11 @@ bool SchemaLogic::SatisfiesNumber(const SchemaJson& value, const Shape& shape) {
     return order > 0 || (order == 0 && !bound->is_excluded);
   };
   if (!fits(shape.numbers.min, 1) || !fits(shape.numbers.max, -1)) return false;
+  if (!tolerates_formats && (shape.is_int32 || shape.is_int64)) {
+    const Decimal largest = *Decimal::Of("2147483647");
+    const bool is_small = Compare(number->Magnitude(), largest) <= 0;
+    if (!number->fraction.empty() || (shape.is_int32 && !is_small)) return false;
+  }
   if (!shape.is_multiple) return true;
   // The remainder, digit by digit.
   if (!number->fraction.empty()) return false;
@@ -206,7 +219,7 @@ bool SchemaLogic::SatisfiesShape(const SchemaJson& value, const Shape& shape,
       })) {
     return false;
   }
-  if (value.is_number()) return SatisfiesNumber(value, shape);
+  if (value.is_number()) return SatisfiesNumber(value, shape, tolerates_formats);
   if (value.is_string()) {
     return SatisfiesText(value.get_ref<const std::string&>(), shape, tolerates_formats);
   }
@@ -226,6 +239,7 @@ bool SchemaLogic::SatisfiesShape(const SchemaJson& value, const Shape& shape,
       if (value.find(name) == value.end()) return false;
     }
     for (const auto& [name, member] : value.items()) {
+      if (!AllowsName(shape, name, tolerates_formats)) return false;
       if (!SatisfiesAll(member, MemberSchema(shape, name), tolerates_formats)) return false;
     }
   }

@@ -34,6 +34,8 @@ class SchemaLogic {
   Conjunction MemberSchema(const Shape& shape, const std::string& name,
                            bool* is_declared = nullptr);
 
+  // Whether propertyNames lets an object have a member of this name.
+  bool AllowsName(const Shape& shape, const std::string& name, bool tolerates_formats = false);
   // The texts that match a pattern of `place`. Errors: kBadRequest, with the place.
   std::shared_ptr<const Dfa> TextsOfPattern(const SchemaPart& place, const std::string& pattern);
 
@@ -66,7 +68,7 @@ class SchemaLogic {
   bool SatisfiesShape(const SchemaJson& value, const Shape& shape, bool tolerates_formats);
   bool SatisfiesAll(const SchemaJson& value, const Conjunction& schemas, bool tolerates_formats);
   bool SatisfiesText(const std::string& text, const Shape& shape, bool tolerates_formats);
-  bool SatisfiesNumber(const SchemaJson& value, const Shape& shape);
+  bool SatisfiesNumber(const SchemaJson& value, const Shape& shape, bool tolerates_formats);
 
   struct Comparison {
     Conjunction others;  // what both have to satisfy, followed already

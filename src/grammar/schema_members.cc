@@ -47,7 +47,9 @@ SchemaWriter::Members SchemaWriter::MembersOf(const Shape& shape, bool allows_un
   const std::unordered_set<std::string> required(shape.required.begin(), shape.required.end());
   for (const std::string& name : names) {
     Members::Named member{name, logic_->MemberSchema(shape, name), required.contains(name)};
-    if (std::ranges::none_of(member.schema, IsFalse)) {
+    const bool is_allowed =
+        std::ranges::none_of(member.schema, IsFalse) && logic_->AllowsName(shape, name);
+    if (is_allowed) {
       members.named.push_back(std::move(member));
     } else if (member.is_required) {
       members.is_impossible = true;
@@ -80,18 +82,51 @@ void SchemaWriter::AddClasses(const Shape& shape, bool allows_unnamed,
         shape.place(), "patternProperties",
         fmt::format("has {} patterns; at most {} are supported", texts.size(), kMaxPatterns));
   }
+  const std::optional<Dfa> allowed = AllowedNames(shape);
   for (uint32_t which = 0; which < 1u << texts.size(); ++which) {
     // Where nothing is said of other members, there are some only where none are named at all.
     if (which == 0 && !says_rest && (!names.empty() || !texts.empty() || !allows_unnamed)) continue;
     Members::Class one;
     for (const SchemaPart& part : shape.parts) AddClassSchemas(part, texts, which, &one.schema);
     if (std::ranges::any_of(one.schema, IsFalse)) continue;
-    if (!texts.empty() || !names.empty() || !forbidden_.empty()) {
+    if (!texts.empty() || !names.empty() || !forbidden_.empty() || allowed) {
       one.names = NamesOfClass(patterns, texts, which, names);
+      if (allowed) one.names = Intersection(*one.names, *allowed, budget_);
       if (one.names->IsEmpty()) continue;
     }
     members->further.push_back(std::move(one));
   }
+}
+
+// What propertyNames leaves, or nothing where it leaves every name.
+std::optional<Dfa> SchemaWriter::AllowedNames(const Shape& shape) {
+  std::optional<Dfa> allowed;
+  for (const SchemaPart& part : shape.parts) {
+    if (SchemaDocument::Find(part, "propertyNames") == nullptr) continue;
+    Dfa names{std::vector<Dfa::Node>(1)};  // none
+    bool are_all = false;
+    for (const Conjunction& parts :
+         logic_->Alternatives({logic_->document().Child(part, "propertyNames")})) {
+      const Shape texts = logic_->ShapeOfParts(parts);
+      if ((texts.types & kStringValue) == 0) continue;
+      are_all = are_all || (!texts.values && texts.patterns.empty() && texts.formats.empty() &&
+                            texts.min_characters == 0 && !texts.max_characters);
+      names = Union(names, TextsOfShape(texts), budget_);
+    }
+    if (are_all) continue;
+    allowed = allowed ? Intersection(*allowed, names, budget_) : std::move(names);
+  }
+  return allowed;
+}
+
+Dfa SchemaWriter::TextsOfShape(const Shape& shape) {
+  if (!shape.values) return Restricted(AllTexts(), shape);
+  std::vector<std::string> texts;
+  for (const SchemaJson& value : ValuesOf(shape)) {
+    if (value.is_string()) texts.push_back(value.get<std::string>());
+  }
+  const std::vector<std::string_view> views(texts.begin(), texts.end());
+  return TextsAmong(views, budget_);
 }
 
 void SchemaWriter::AddClassSchemas(const SchemaPart& part, const std::vector<std::string>& patterns,

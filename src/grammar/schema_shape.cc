@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/json_scan.h"
+#include "grammar/text_language.h"
+
 namespace hillstar {
 namespace {
 
@@ -106,9 +109,13 @@ class ShapeReader {
 
   void ReadNumbers(const SchemaPart& part) {
     const auto min = {Bound(part, "minimum", false), Bound(part, "exclusiveMinimum", true)};
-    for (const auto& bound : min) Tighten(bound, 1, &shape_.numbers.min);
+    for (const auto& bound : min) {
+      if (bound) Tighten(*bound, 1, &shape_.numbers.min);
+    }
     const auto max = {Bound(part, "maximum", false), Bound(part, "exclusiveMaximum", true)};
-    for (const auto& bound : max) Tighten(bound, -1, &shape_.numbers.max);
+    for (const auto& bound : max) {
+      if (bound) Tighten(*bound, -1, &shape_.numbers.max);
+    }
     const SchemaJson* multiple = Find(part, "multipleOf");
     if (multiple == nullptr) return;
     shape_.hinted_types |= kIntegerValue | kFractionValue;
@@ -135,13 +142,6 @@ class ShapeReader {
     return a / x * b;
   }
 
-  static void Tighten(const std::optional<NumberBound>& bound, int towards,
-                      std::optional<NumberBound>* tightest) {
-    if (!bound) return;
-    const int order = *tightest ? towards * Compare(bound->value, (*tightest)->value) : 1;
-    if (order > 0 || (order == 0 && bound->is_excluded)) *tightest = bound;
-  }
-
   void ReadCounts(const SchemaPart& part, const char* min_keyword, const char* max_keyword,
                   ValueTypes types, uint64_t* min, std::optional<uint64_t>* max) {
     const std::optional<uint64_t> least = document_.Count(part, min_keyword);
@@ -158,9 +158,32 @@ class ShapeReader {
       const SchemaJson* value = Find(part, keyword);
       if (value == nullptr) continue;
       if (!value->is_string()) document_.Fail(part, keyword, "has to be a string");
-      const bool is_pattern = std::string_view(keyword) == "pattern";
-      (is_pattern ? shape_.patterns : shape_.formats).push_back({value, part.pointer});
+      if (std::string_view(keyword) == "format") {
+        ReadFormat(part, value);
+        continue;
+      }
+      shape_.patterns.push_back({value, part.pointer});
       shape_.hinted_types |= kStringValue;
+    }
+  }
+
+  void ReadFormat(const SchemaPart& part, const SchemaJson* format) {
+    const auto& name = format->get_ref<const std::string&>();
+    constexpr ValueTypes kNumbers = kIntegerValue | kFractionValue;
+    if (IsTextFormat(name)) {
+      shape_.formats.push_back({format, part.pointer});
+      shape_.hinted_types |= kStringValue;
+    } else if (name == "password" || name == "binary") {  // any text
+      shape_.hinted_types |= kStringValue;
+    } else if (name == "int32" || name == "int64" || name == "float" || name == "double") {
+      shape_.hinted_types |= kNumbers;
+      shape_.is_int32 = shape_.is_int32 || name == "int32";
+      shape_.is_int64 = shape_.is_int64 || name == "int64";
+    } else {
+      document_.Fail(part, "format",
+                     fmt::format("is supported for {}, password, binary, int32, int64, float and "
+                                 "double only, not for {}",
+                                 TextFormats(), Quoted(name)));
     }
   }
 
@@ -187,7 +210,9 @@ class ShapeReader {
       if (!value->is_object()) document_.Fail(part, keyword, "has to be an object of schemas");
       shape_.hinted_types |= kObjectValue;
     }
-    if (Find(part, "additionalProperties") != nullptr) shape_.hinted_types |= kObjectValue;
+    for (const char* keyword : {"additionalProperties", "propertyNames"}) {
+      if (Find(part, keyword) != nullptr) shape_.hinted_types |= kObjectValue;
+    }
     const SchemaJson* required = Find(part, "required");
     if (required == nullptr) return;
     shape_.hinted_types |= kObjectValue;

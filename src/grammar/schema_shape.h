@@ -32,6 +32,7 @@ struct Shape {
   uint64_t min_characters = 0;
   std::optional<uint64_t> max_characters;
   std::vector<SchemaPart> patterns, formats;  // strings
+  bool is_int32 = false, is_int64 = false;    // as formats of numbers say
   uint64_t min_items = 0;
   std::optional<uint64_t> max_items;
   uint64_t min_members = 0;

@@ -157,11 +157,16 @@ ExpressionPtr SchemaWriter::Literal(const SchemaJson& value) {
 }
 
 ExpressionPtr SchemaWriter::Number(const Shape& shape, ValueTypes types) {
-  const bool is_whole = shape.is_multiple || (types & kFractionValue) == 0;
-  const bool is_free = !shape.numbers.min && !shape.numbers.max && shape.multiple == 1;
+  NumberBounds bounds = shape.numbers;
+  if (shape.is_int32) {
+    Tighten({*Decimal::Of("-2147483648"), false}, 1, &bounds.min);
+    Tighten({*Decimal::Of("2147483647"), false}, -1, &bounds.max);
+  }
+  const bool is_whole =
+      shape.is_multiple || shape.is_int32 || shape.is_int64 || (types & kFractionValue) == 0;
+  const bool is_free = !bounds.min && !bounds.max && shape.multiple == 1;
   const auto make = [&] {
-    return is_whole ? IntegerText(shape.numbers, shape.multiple, budget_)
-                    : NumberText(shape.numbers);
+    return is_whole ? IntegerText(bounds, shape.multiple, budget_) : NumberText(bounds);
   };
   if (is_free) return Named(is_whole ? "integer" : "number", make);
   try {
@@ -209,13 +214,7 @@ Dfa SchemaWriter::Restricted(Dfa texts, const Shape& shape) {
     texts = Intersection(texts, *matching, budget_);
   }
   for (const SchemaPart& format : shape.formats) {
-    const auto& name = format.json->get_ref<const std::string&>();
-    const auto matching = languages_->OfFormat(name);
-    if (matching == nullptr) {
-      logic_->document().Fail(
-          format, "format",
-          fmt::format("is supported for {} only, not for {}", KnownFormats(), Quoted(name)));
-    }
+    const auto matching = languages_->OfFormat(format.json->get_ref<const std::string&>());
     texts = Intersection(texts, *matching, budget_);
   }
   if (shape.min_characters == 0 && !shape.max_characters) return texts;

@@ -79,6 +79,8 @@ class SchemaWriter {
   std::vector<std::string> NamesOf(const Shape& shape);
   void AddClasses(const Shape& shape, bool allows_unnamed, const std::vector<std::string>& names,
                   Members* members);
+  std::optional<Dfa> AllowedNames(const Shape& shape);
+  Dfa TextsOfShape(const Shape& shape);
   void AddClassSchemas(const SchemaPart& part, const std::vector<std::string>& patterns,
                        uint32_t which, Conjunction* schemas);
   Dfa NamesOfClass(const std::vector<SchemaPart>& places, const std::vector<std::string>& patterns,

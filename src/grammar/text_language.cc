@@ -1,5 +1,8 @@
 #include "grammar/text_language.h"
 
+#include <algorithm>
+
+#include "core/check.h"
 #include "grammar/pattern.h"
 
 namespace hillstar {
@@ -62,10 +65,14 @@ std::shared_ptr<const Dfa> TextLanguages::OfFormat(std::string_view format) {
   for (const Format& known : Formats()) {
     if (known.name == format) return OfPattern(known.pattern);
   }
-  return nullptr;
+  CHECK(false);
 }
 
-std::string KnownFormats() {
+bool IsTextFormat(std::string_view format) {
+  return std::ranges::any_of(Formats(), [&](const Format& known) { return known.name == format; });
+}
+
+std::string TextFormats() {
   std::string names;
   for (const Format& known : Formats()) {
     names += (names.empty() ? "" : ", ") + known.name;

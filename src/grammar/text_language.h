@@ -23,7 +23,7 @@ class TextLanguages {
 
   // Errors: as TextsMatching's.
   std::shared_ptr<const Dfa> OfPattern(const std::string& pattern);
-  // Null for a format that is not known. A strict form: what it accepts a validator accepts.
+  // A strict form: what it accepts a validator accepts. REQUIRES: IsTextFormat(format).
   std::shared_ptr<const Dfa> OfFormat(std::string_view format);
 
  private:
@@ -31,7 +31,8 @@ class TextLanguages {
   std::map<std::string, std::shared_ptr<const Dfa>> by_pattern_;
 };
 
-// "date, date-time, ...": for messages.
-std::string KnownFormats();
+bool IsTextFormat(std::string_view format);
+// "date, time, ...": for messages.
+std::string TextFormats();
 
 }  // namespace hillstar

@@ -18,7 +18,7 @@ export class Random {
 const names = ['name', 'id', 'tags', 'größe', 'a', 'ab', 'say "hi"', 'x/y', 'count', 'b\\c', ''];
 const patterns = ['^[a-z]+$', '^a', 'b$', 'x{2,4}', '^(foo|bar)-\\d{1,3}$', '^[^"\\\\]*$', '"', '^\\w+@\\w+$',
   '^.{3,5}$', '[\\u4e00-\\u9fff]', '^(?:[A-Z][a-z]* ?)+$', '\\\\n', '^$|^yes$', '^\\s*\\S', '[^\\x00-\\x7f]{2}',
-  '^(?<year>[12]\\d{3})-(0[1-9]|1[0-2])$', '^\\u{1F600}?z$'];
+  '^(?<year>[12]\\d{3})-(0[1-9]|1[0-2])$', '^\\u{1F600}?z$', '^(?=.*\\d)(?!.*[xyz]).{2,6}$', '^(?!a)'];
 const formats = ['date', 'time', 'date-time', 'uuid', 'ipv4', 'ipv6', 'email', 'uri', 'hostname', 'duration'];
 
 function string(r) {
@@ -46,6 +46,7 @@ function number(r) {
   if (low === high) high += 1;
   if (r.chance(0.45)) schema[r.pick(['minimum', 'minimum', 'exclusiveMinimum'])] = low;
   if (r.chance(0.45)) schema[r.pick(['maximum', 'maximum', 'exclusiveMaximum'])] = high + 1;
+  if (r.chance(0.1)) schema.format = r.pick(['int32', 'int64', 'float', 'double']);
   if (r.chance(0.15)) schema.multipleOf = r.pick([1, 2, 3, 5, 7, 10, 25]);
   return schema;
 }
@@ -84,6 +85,7 @@ function object(r, make) {
     schema.patternProperties = Object.fromEntries(
       Array.from({ length: r.between(1, 2) }, () => [r.pick(['^a', 'b$', '^x-', '\\d']), make()]));
   }
+  if (r.chance(0.12)) schema.propertyNames = r.pick([{ type: 'string' }, string(r), { enum: [...names] }, { maxLength: 3 }, { pattern: '^[^x]' }, { anyOf: [{ pattern: '^a' }, { minLength: 4 }] }]);
   if (r.chance(0.15)) schema.minProperties = r.between(0, Math.max(1, count));
   if (r.chance(0.15)) schema.maxProperties = Math.max(schema.minProperties ?? 0, schema.required?.length ?? 0) + r.below(3);
   return schema;
