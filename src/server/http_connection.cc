@@ -1,53 +1,38 @@
 #include "server/http_connection.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <boost/none.hpp>
 
 #include "core/log.h"
 
 namespace hillstar {
-namespace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 using boost::system::error_code;
+using std::chrono::milliseconds;
 
+namespace {
+
+// Of requests behind the one that is being answered.
 constexpr size_t kReadAheadBytes = 16384;
+// What Beast may read beyond a head, and all that may stand between two pieces of a body.
+constexpr size_t kReadBytes = 65536;
+constexpr size_t kFirstBytes = 512;
+constexpr milliseconds kLookAgain{20};
+constexpr milliseconds kCancelAgain{20};
 
-std::string LowerCase(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
-  return lower;
-}
-
-// The status for what Beast found wrong; 0: the client has gone.
-int StatusOf(const error_code& error) {
-  if (error == http::error::header_limit) return 431;
-  if (error == http::error::body_limit) return 413;
-  if (error == http::error::bad_version) return 505;
-  if (error == http::error::end_of_stream || error == http::error::partial_message) return 0;
-  const bool is_message =
-      error.category() == make_error_code(http::error::bad_line_ending).category();
-  return is_message ? 400 : 0;
-}
-
-std::string SentenceOf(int status, const HttpLimits& limits) {
-  switch (status) {
-    case 408: return "the request came too slowly";
-    case 413: return fmt::format("the request's body is larger than {} bytes", limits.body_bytes);
-    case 431:
-      return fmt::format("the request's headers are larger than {} bytes", limits.header_bytes);
-    case 505: return "the request is not of HTTP/1.0 or HTTP/1.1";
-    default: return "the request is not understood: it breaks HTTP's rules";
-  }
+bool HasEnded(int descriptor) {
+  pollfd polled{descriptor, POLLRDHUP, 0};
+  return poll(&polled, 1, 0) > 0 && (polled.revents & (POLLRDHUP | POLLERR | POLLHUP)) != 0;
 }
 
 }  // namespace
@@ -57,23 +42,33 @@ std::string EndpointText(const asio::ip::tcp::endpoint& end) {
   return fmt::format("{}:{}", end.address().is_v6() ? "[" + address + "]" : address, end.port());
 }
 
+HttpRefusal HttpShared::RefusalFor(const HttpFault& fault, const HttpRequest& request) const {
+  try {
+    if (options.make_error) return options.make_error(fault.status, request.path, fault.sentence);
+  } catch (const std::exception& failure) {
+    LogError(fmt::format("a refusal could not be written: {}", failure.what()));
+  }
+  return {fault.status, {{"Content-Type", "text/plain"}}, fault.sentence + "\n"};
+}
+
 HttpConnection::HttpConnection(Socket socket, std::shared_ptr<HttpShared> shared)
-    : socket_(std::move(socket)),
-      shared_(std::move(shared)),
+    : shared_(std::move(shared)),
+      socket_(std::move(socket)),
+      buffer_(shared_->options.limits.header_bytes + kReadAheadBytes + kReadBytes),
       watchdog_(socket_.get_executor()),
-      changed_(socket_.get_executor()) {
+      changed_(socket_.get_executor()),
+      look_again_(socket_.get_executor()) {
   ++shared_->connections;
   error_code error;
   socket_.set_option(asio::ip::tcp::no_delay(true), error);
+  socket_.non_blocking(true, error);
   const auto end = socket_.remote_endpoint(error);
-  if (!error) {
-    peer_ = EndpointText(end);
-  }
+  if (!error) peer_ = EndpointText(end);
 }
 
 HttpConnection::~HttpConnection() { --shared_->connections; }
 
-void HttpConnection::SetDeadline(std::chrono::milliseconds from_now) {
+void HttpConnection::SetDeadline(milliseconds from_now) {
   deadline_ = Clock::now() + from_now;
   if (deadline_ < watchdog_.expiry()) watchdog_.expires_at(deadline_);
 }
@@ -90,8 +85,9 @@ asio::awaitable<void> HttpConnection::Watchdog() {
     co_await watchdog_.async_wait(asio::redirect_error(asio::use_awaitable, error));
     if (is_closed_ || Clock::now() < deadline_) continue;
     has_timed_out_ = true;
-    SetNoDeadline();
     socket_.cancel(error);
+    // An operation that was just between two reads goes on with the next: until it has noticed.
+    deadline_ = Clock::now() + kCancelAgain;
   }
 }
 
@@ -102,6 +98,7 @@ void HttpConnection::Close() {
   socket_.close(error);
   watchdog_.cancel();
   changed_.cancel();
+  look_again_.cancel();
   if (reply_) reply_->Leave();
 }
 
@@ -115,187 +112,227 @@ asio::awaitable<void> HttpConnection::Serve() {
   asio::co_spawn(socket_.get_executor(), Watchdog(), asio::detached);
   while (keeps_alive_ && !is_closed_) {
     if (!co_await TakeRequest()) break;
-    co_await Answer(reply_);
+    co_await Answer();
+    shared_->CountAnswer(reply_->status());
     reply_.reset();
   }
   if (!is_closed_) co_await CloseGently();
   Close();
 }
 
+asio::awaitable<void> HttpConnection::TurnAway() {
+  const auto self = shared_from_this();
+  asio::co_spawn(socket_.get_executor(), Watchdog(), asio::detached);
+  is_idle_ = false;
+  const HttpRequest unread;
+  HttpRefusal refusal =
+      shared_->RefusalFor({503, "there are too many connections (--max-connections)"}, unread);
+  refusal.headers.push_back({"Retry-After", "1"});
+  co_await Send(refusal, unread);
+  if (!is_closed_) co_await CloseGently();
+  Close();
+}
+
+// An idle connection holds no memory to read into.
+void HttpConnection::FreeBuffer() {
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();
+}
+
+// Passes over one empty line: old clients send one behind a body.
 asio::awaitable<bool> HttpConnection::WaitForFirstByte() {
-  if (buffer_.size() > 0) co_return true;
   is_idle_ = true;
-  if (!keeps_alive_ || shared_->is_stopping) co_return false;
-  SetDeadline(shared_->options.limits.idle_time);
-  error_code error;
-  co_await socket_.async_wait(Socket::wait_read, asio::redirect_error(asio::use_awaitable, error));
-  co_return !error && !has_timed_out_;
+  for (bool may_pass_over = true; !is_closed_;) {
+    const auto got = buffer_.data();
+    const std::string_view ahead(static_cast<const char*>(got.data()), got.size());
+    const bool is_empty_line = ahead.substr(0, 2) == "\r\n";
+    if (!ahead.empty() && !(is_empty_line && may_pass_over)) break;
+    if (is_empty_line) {
+      buffer_.consume(2);
+      may_pass_over = false;
+      continue;
+    }
+    if (!keeps_alive_ || shared_->is_stopping) co_return false;
+    FreeBuffer();
+    SetDeadline(shared_->options.limits.idle_time);
+    error_code error;
+    co_await socket_.async_wait(Socket::wait_read,
+                                asio::redirect_error(asio::use_awaitable, error));
+    if (error || has_timed_out_ || !ReadWhatIsThere(kFirstBytes)) co_return false;
+  }
+  is_idle_ = false;
+  co_return !is_closed_;
 }
 
-HttpRefusal HttpConnection::Refusal(int status, std::string_view path,
-                                    const std::string& sentence) const {
-  if (shared_->options.make_error) return shared_->options.make_error(status, path, sentence);
-  return {status, {{"Content-Type", "text/plain"}}, sentence + "\n"};
-}
-
-asio::awaitable<void> HttpConnection::Refuse(const HttpRefusal& refusal, const std::string& id) {
+asio::awaitable<void> HttpConnection::Send(const HttpRefusal& refusal, const HttpRequest& request) {
   keeps_alive_ = false;
-  const bool has_body = refusal.status != 204;
-  const std::string text =
-      WriteHead(refusal.status, refusal.headers, {}, id,
-                has_body ? BodyFraming::kLength : BodyFraming::kNone, refusal.body.size(), false) +
-      refusal.body;
+  shared_->CountAnswer(refusal.status);
+  const BodyFraming framing = refusal.status == 204 ? BodyFraming::kNone : BodyFraming::kLength;
+  const std::string id = request.id.empty() ? RequestId("") : request.id;
+  std::string text =
+      WriteHead(refusal.status, refusal.headers, {}, id, framing, refusal.body.size(), false);
+  if (request.method != "HEAD" && framing == BodyFraming::kLength) text += refusal.body;
   co_await WriteAll(text);
 }
 
-std::optional<HttpRequest> HttpConnection::TakeHead(const Parser& parser, HttpRefusal* refusal) {
-  const auto& head = parser.get();
-  HttpRequest request;
-  request.received = Clock::now();
-  request.peer = peer_;
-  request.method = std::string(head.method_string());
-  for (const auto& field : head) {
-    request.headers.emplace_back(LowerCase(field.name_string()), std::string(field.value()));
+asio::awaitable<void> HttpConnection::Refuse(const HttpFault& fault, const HttpRequest& request) {
+  HttpRefusal refusal = shared_->RefusalFor(fault, request);
+  if (shared_->options.extra_headers && !request.path.empty()) {
+    for (auto& header : shared_->options.extra_headers(request)) {
+      refusal.headers.push_back(std::move(header));
+    }
   }
-  request.id = RequestId(request.Header("x-request-id"));
-  const auto fail = [&](int status, const std::string& sentence) {
-    *refusal = Refusal(status, request.path, sentence);
-    return std::nullopt;
-  };
-  if (head.target().size() > shared_->options.limits.target_bytes) {
-    return fail(414, fmt::format("the request's target has {} bytes; {} are the most",
-                                 head.target().size(), shared_->options.limits.target_bytes));
-  }
-  if (request.method == "CONNECT" || request.method == "TRACE") {
-    return fail(405, request.method + " is not served");
-  }
-  const std::optional<HttpTarget> target = ParseTarget(head.target());
-  if (!target) return fail(400, "the request's target is no path that could be here");
-  request.path = target->path;
-  request.query = target->query;
-  const auto num_hosts = head.count(http::field::host);
-  if (head.version() >= 11 && num_hosts == 0) return fail(400, "the request has no Host");
-  if (num_hosts > 1) return fail(400, "the request has more than one Host");
-  if (!target->host.empty()) {  // of an absolute target; it counts, not the header
-    for (auto& [name, value] : request.headers) value = name == "host" ? target->host : value;
-  }
-  const std::string coding = LowerCase(request.Header("transfer-encoding"));
-  if (!coding.empty() && coding != "chunked") {
-    return fail(501, "the only transfer encoding that is understood is chunked");
-  }
-  if (!coding.empty() && !request.Header("content-length").empty()) {
-    return fail(400, "the request has both Content-Length and Transfer-Encoding");
-  }
-  const std::string expected = LowerCase(request.Header("expect"));
-  if (!expected.empty() && expected != "100-continue") {
-    return fail(417, "the only expectation that is met is 100-continue");
-  }
-  return request;
+  co_await Send(refusal, request);
 }
 
-asio::awaitable<bool> HttpConnection::ReadBody(Parser& parser, HttpRequest* request) {
+std::optional<HttpRefusal> HttpConnection::CheckHead(const HttpRequest& request) const {
+  if (!shared_->options.check_head) return std::nullopt;
+  try {
+    return shared_->options.check_head(request);
+  } catch (const std::exception& failure) {
+    LogError(fmt::format("request={} failed before its body: {}", request.id, failure.what()));
+    return shared_->RefusalFor({500, "the server failed at this request"}, request);
+  }
+}
+
+asio::awaitable<bool> HttpConnection::TakeHead(Parser& parser, HttpRequest* request) {
+  const HttpLimits& limits = shared_->options.limits;
+  SetDeadline(limits.header_time);
+  parser.header_limit(uint32_t(limits.header_bytes));
+  parser.body_limit(boost::none);  // who may ask is looked at first
+  error_code error;
+  shared_->bytes_in += co_await http::async_read_header(
+      socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  request->peer = peer_;
+  request->received = Clock::now();
+  std::optional<HttpFault> fault;
+  if (!error) {
+    fault = ReadHead(parser.get(), limits, request);
+  } else {
+    fault = has_timed_out_ ? TooSlow() : FaultOf(error, limits);
+    if (!fault) Close();
+  }
+  if (is_closed_) co_return false;
+  if (fault) {
+    co_await Refuse(*fault, *request);
+    co_return false;
+  }
+  if (const std::optional<HttpRefusal> refusal = CheckHead(*request)) {
+    co_await Send(*refusal, *request);
+    co_return false;
+  }
+  const HttpFault too_long = TooLong(limits);
+  if (parser.content_length().value_or(0) > limits.body_bytes) {
+    co_await Refuse(too_long, *request);
+    co_return false;
+  }
+  parser.body_limit(limits.body_bytes);
+  co_return true;
+}
+
+asio::awaitable<bool> HttpConnection::TakeBody(Parser& parser, HttpRequest* request) {
   const HttpLimits& limits = shared_->options.limits;
   const auto began = Clock::now();
   size_t num_bytes = 0;
   while (!parser.is_done()) {
-    const std::chrono::milliseconds earned(1000 * num_bytes / limits.body_bytes_per_second);
-    deadline_ = began + limits.body_time + earned;
-    SetDeadline(std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()));
+    const milliseconds earned(1000 * num_bytes / limits.body_bytes_per_second);
+    const auto end = began + limits.body_time + earned;
+    SetDeadline(std::chrono::duration_cast<milliseconds>(end - Clock::now()));
     error_code error;
-    num_bytes += co_await http::async_read_some(socket_, buffer_, parser,
-                                                asio::redirect_error(asio::use_awaitable, error));
+    const size_t taken = co_await http::async_read_some(
+        socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    num_bytes += taken;
+    shared_->bytes_in += taken;
     if (!error) continue;
-    const int status = has_timed_out_ ? 408 : StatusOf(error);
-    const HttpRefusal refusal = Refusal(status, request->path, SentenceOf(status, limits));
-    if (status != 0) co_await Refuse(refusal, request->id);
+    const std::optional<HttpFault> fault = has_timed_out_ ? TooSlow() : FaultOf(error, limits);
+    if (!fault) Close();
+    if (!is_closed_) co_await Refuse(*fault, *request);
     co_return false;
   }
-  shared_->bytes_in += num_bytes;
   request->body = std::move(parser.get().body());
   co_return true;
 }
 
 asio::awaitable<bool> HttpConnection::TakeRequest() {
-  const HttpLimits& limits = shared_->options.limits;
   if (!co_await WaitForFirstByte()) co_return false;
-  is_idle_ = false;
-  SetDeadline(limits.header_time);
   Parser parser;
-  parser.header_limit(uint32_t(limits.header_bytes));
-  parser.body_limit(limits.body_bytes);
-  error_code error;
-  shared_->bytes_in += co_await http::async_read_header(
-      socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
-  if (error) {
-    const int status = has_timed_out_ ? 408 : StatusOf(error);
-    const auto target = ParseTarget(parser.get().target());  // of a head with too long a body
-    const HttpRefusal refusal =
-        Refusal(status, target ? target->path : "", SentenceOf(status, limits));
-    if (status != 0) co_await Refuse(refusal, "");
-    co_return false;
-  }
-  HttpRefusal refusal;
-  std::optional<HttpRequest> request = TakeHead(parser, &refusal);
-  if (!request) {
-    co_await Refuse(refusal, "");
-    co_return false;
-  }
-  if (shared_->options.check_head) {
-    if (const auto refused = shared_->options.check_head(*request)) {
-      co_await Refuse(*refused, request->id);
-      co_return false;
-    }
-  }
-  if (!request->Header("expect").empty() && !parser.is_done()) {
+  HttpRequest request;
+  if (!co_await TakeHead(parser, &request)) co_return false;
+  const bool is_old = parser.get().version() < 11;
+  if (!is_old && !request.Header("expect").empty() && !parser.is_done()) {
     if (!co_await WriteAll("HTTP/1.1 100 Continue\r\n\r\n")) co_return false;
   }
-  if (!co_await ReadBody(parser, &*request)) co_return false;
+  if (!co_await TakeBody(parser, &request)) co_return false;
   SetNoDeadline();
   keeps_alive_ = keeps_alive_ && parser.keep_alive() && !shared_->is_stopping;
   ++shared_->requests;
-  Handle(std::move(*request), parser.get().version() < 11);
+  Handle(std::move(request), is_old);
   co_return true;
 }
 
-void HttpConnection::Handle(HttpRequest request, bool is_old) {
+// A reply may be the last to go, so the strand goes before what it runs on.
+struct HttpConnection::Waker {
+  std::shared_ptr<HttpShared> shared;
+  Strand strand;
+  std::weak_ptr<HttpConnection> connection;
+
+  void operator()() const {
+    asio::post(strand, [weak = connection] {
+      if (const auto self = weak.lock()) self->TakeWake();
+    });
+  }
+};
+
+std::shared_ptr<HttpStreamReply> HttpConnection::MakeReply(const HttpRequest& request,
+                                                           bool is_old) {
   const HttpServerOptions& options = shared_->options;
-  const std::string id = request.id, path = request.path;
   HttpStreamReply::Request expected;
-  expected.id = id;
+  expected.id = request.id;
   if (options.extra_headers) expected.more_headers = options.extra_headers(request);
   expected.is_head = request.method == "HEAD";
   expected.is_old = is_old;
   expected.keeps_alive = keeps_alive_;
   expected.max_unsent_bytes = options.limits.unsent_bytes;
-  const auto wake = [weak = weak_from_this(), strand = socket_.get_executor()] {
-    asio::post(strand, [weak] {
-      if (const auto self = weak.lock()) self->TakeWake();
-    });
+  return std::make_shared<HttpStreamReply>(std::move(expected),
+                                           Waker{shared_, strand(), weak_from_this()});
+}
+
+void HttpConnection::Handle(HttpRequest request, bool is_old) {
+  HttpRequest told;  // what stays of it
+  told.id = request.id;
+  told.path = request.path;
+  reply_ = MakeReply(request, is_old);
+  const auto fail = [shared = shared_, reply = reply_, told] {
+    const HttpRefusal failed = shared->RefusalFor({500, "the server failed at this request"}, told);
+    reply->Send(failed.status, failed.headers, failed.body);
   };
-  reply_ = std::make_shared<HttpStreamReply>(std::move(expected), wake);
+  const std::shared_ptr<HttpReply> given(reply_.get(), [reply = reply_, fail, told](HttpReply*) {
+    if (!reply->IsAbandoned()) return;
+    LogError(fmt::format("request={} was left without an answer", told.id));
+    fail();
+  });
   try {
-    shared_->handler(std::move(request), reply_);
+    shared_->handler(std::move(request), given);
   } catch (const std::exception& failure) {
-    LogError(fmt::format("request={} failed: {}", id, failure.what()));
-    const HttpRefusal failed = Refusal(500, path, "the server failed at this request");
-    reply_->Send(failed.status, failed.headers, failed.body);
+    LogError(fmt::format("request={} failed: {}", told.id, failure.what()));
+    fail();
   }
 }
 
 void HttpConnection::TakeWake() {
   changed_.cancel();
-  if (is_closed_ || !reply_ || !reply_->overflows()) return;
-  LogWarn(fmt::format("{} reads its answer too slowly and is dropped", peer_));
+  if (is_closed_ || !reply_ || reply_->fault().empty()) return;
+  LogWarn(fmt::format("{} {} and is dropped", peer_, reply_->fault()));
   Close();
 }
 
-asio::awaitable<bool> HttpConnection::WriteAll(std::string_view bytes) {
+asio::awaitable<bool> HttpConnection::WriteAll(std::string_view bytes, HttpStreamReply* reply) {
   while (!bytes.empty()) {
     SetDeadline(shared_->options.limits.write_time);
     error_code error;
     const size_t sent = co_await socket_.async_write_some(
         asio::buffer(bytes.data(), bytes.size()), asio::redirect_error(asio::use_awaitable, error));
     shared_->bytes_out += sent;
+    if (reply != nullptr) reply->NoteSent(sent);
     if (error) co_return false;
     bytes.remove_prefix(sent);
   }
@@ -304,74 +341,100 @@ asio::awaitable<bool> HttpConnection::WriteAll(std::string_view bytes) {
 }
 
 void HttpConnection::Watch() {
-  if (is_closed_ || buffer_.size() >= kReadAheadBytes) return;
+  if (is_closed_) return;
   is_watching_ = true;
-  const auto room = buffer_.prepare(kReadAheadBytes - buffer_.size());
-  socket_.async_read_some(room, [self = shared_from_this()](error_code error, size_t num_bytes) {
+  const auto look = [self = shared_from_this()](const error_code& error) {
     self->is_watching_ = false;
-    self->buffer_.commit(num_bytes);
     if (self->ends_watch_) {
-      self->changed_.cancel();  // EndWatch waits for this; bytes that came are the next request's
+      self->changed_.cancel();  // EndWatch waits for this; what has come is the next request's
     } else if (error) {
       self->Close();
     } else {
-      self->Watch();
+      self->LookAhead();
     }
-  });
+  };
+  if (buffer_.size() < kReadAheadBytes) {
+    socket_.async_wait(Socket::wait_read, look);
+  } else {  // an end behind so much would not be read
+    look_again_.expires_after(kLookAgain);
+    look_again_.async_wait(look);
+  }
+}
+
+bool HttpConnection::ReadWhatIsThere(size_t max_bytes) {
+  error_code error;
+  // Room for what is there: thousands of streams wait with none.
+  const size_t num_bytes = std::max<size_t>(socket_.available(error), 1);
+  const auto room = buffer_.prepare(std::min(num_bytes, max_bytes - buffer_.size()));
+  buffer_.commit(socket_.read_some(room, error));
+  return !error || error == asio::error::would_block;
+}
+
+void HttpConnection::LookAhead() {
+  const bool has_ended = buffer_.size() < kReadAheadBytes ? !ReadWhatIsThere(kReadAheadBytes)
+                                                          : HasEnded(socket_.native_handle());
+  if (has_ended) {
+    Close();
+  } else {
+    Watch();
+  }
 }
 
 asio::awaitable<void> HttpConnection::EndWatch() {
   error_code error;
   ends_watch_ = true;
-  if (is_watching_) socket_.cancel(error);
+  if (is_watching_) {
+    socket_.cancel(error);
+    look_again_.cancel();
+  }
   while (is_watching_ && !is_closed_) {
     changed_.expires_at(Clock::time_point::max());
     co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, error));
   }
 }
 
-asio::awaitable<void> HttpConnection::Answer(const std::shared_ptr<HttpStreamReply>& given) {
-  const std::shared_ptr<HttpStreamReply> reply = given;
+asio::awaitable<void> HttpConnection::WaitForMore(milliseconds keep_alive_interval) {
+  const bool has_sign = keep_alive_interval.count() > 0;
+  changed_.expires_at(has_sign ? Clock::now() + keep_alive_interval : Clock::time_point::max());
+  error_code error;
+  co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+  if (!error && has_sign) reply_->WriteKeepAlive();
+}
+
+asio::awaitable<void> HttpConnection::Answer() {
+  FreeBuffer();
   ends_watch_ = false;
   Watch();
   while (!is_closed_) {
-    const HttpStreamReply::Pending pending = reply->Take();
-    if (!pending.bytes.empty()) {
-      const bool is_sent = co_await WriteAll(pending.bytes);
-      reply->NoteSent(pending.bytes.size());
-      if (!is_sent) break;
-      if (!pending.has_ended) continue;
-    }
+    const HttpStreamReply::Pending pending = reply_->Take();
+    if (!co_await WriteAll(pending.bytes, reply_.get())) break;
     if (pending.has_ended) {
       keeps_alive_ = keeps_alive_ && pending.keeps_alive;
-      co_await EndWatch();
-      co_return;
+      co_return co_await EndWatch();
     }
-    const bool has_sign = pending.keep_alive.interval.count() > 0;
-    const auto silent_until =
-        has_sign ? Clock::now() + pending.keep_alive.interval : Clock::time_point::max();
-    changed_.expires_at(silent_until);
-    error_code error;
-    co_await changed_.async_wait(asio::redirect_error(asio::use_awaitable, error));
-    if (!error && has_sign) reply->WriteKeepAlive();
+    if (pending.bytes.empty()) co_await WaitForMore(pending.keep_alive_interval);
   }
   Close();
-  reply->Leave();
 }
 
 // The client may still be sending what was refused: to close at once would reset the connection
 // before it has read the answer.
 asio::awaitable<void> HttpConnection::CloseGently() {
-  constexpr size_t kMaxDrainedBytes = size_t{1} << 20;
-  constexpr std::chrono::milliseconds kPatience{1000};
+  constexpr milliseconds kPatience{1000}, kMostPatience{5000};  // more where bytes come in numbers
+  constexpr size_t kBytesForMs = 1024;
   error_code error;
   socket_.shutdown(Socket::shutdown_send, error);
   if (error || is_idle_) co_return;
-  SetDeadline(kPatience);
+  const auto began = Clock::now();
+  size_t num_bytes = 0;
+  has_timed_out_ = false;
   char bytes[4096];
-  for (size_t drained = 0; drained < kMaxDrainedBytes && !error && !is_closed_;) {
-    drained += co_await socket_.async_read_some(asio::buffer(bytes),
-                                                asio::redirect_error(asio::use_awaitable, error));
+  while (!error && !is_closed_ && !has_timed_out_) {
+    const milliseconds patience = kPatience + milliseconds(num_bytes / kBytesForMs);
+    const auto end = began + std::min(patience, kMostPatience);
+    SetDeadline(std::chrono::duration_cast<milliseconds>(end - Clock::now()));
+    num_bytes += co_await socket_.async_read_some(asio::buffer(bytes),
+                                                  asio::redirect_error(asio::use_awaitable, error));
   }
 }
 

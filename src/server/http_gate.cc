@@ -19,13 +19,15 @@ bool IsAddress(const std::string& host) {
 }  // namespace
 
 std::string HostName(std::string_view host) {
-  if (host.starts_with('[')) {
-    host = host.substr(1, std::min(host.find(']'), host.size()) - 1);
-  } else {
-    host = host.substr(0, host.find(':'));
-  }
-  if (host.ends_with('.')) host.remove_suffix(1);
-  std::string name(host);
+  const bool has_brackets = host.starts_with('[');
+  const size_t end = std::min(host.find(has_brackets ? ']' : ':'), host.size());
+  const std::string_view port = host.substr(std::min(end + has_brackets, host.size()));
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool is_port =
+      port.empty() || (port[0] == ':' && std::ranges::all_of(port.substr(1), is_digit));
+  if (!is_port || (has_brackets && end == host.size())) return "";
+  std::string name(host.substr(has_brackets, end - has_brackets));
+  if (name.ends_with('.')) name.pop_back();
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c;
   return name;
 }
@@ -59,21 +61,23 @@ bool HttpGate::IsOriginAllowed(std::string_view origin) const {
 }
 
 // Digests are compared in whole, each with every key's: the time tells nothing of a key.
+bool HttpGate::IsKey(std::string_view key) const {
+  const Digest given = DigestOf(key);
+  bool is_key = false;
+  for (const Digest& digest : digests_) {
+    is_key |= CRYPTO_memcmp(given.data(), digest.data(), digest.size()) == 0;
+  }
+  return is_key && !key.empty();
+}
+
+// Some clients bring one key of the server's and one of another's.
 bool HttpGate::HasKey(const HttpRequest& head) const {
-  std::string_view key = head.Header("x-api-key");
+  if (IsKey(head.Header("x-api-key"))) return true;
   const std::string_view authorization = head.Header("authorization");
   constexpr std::string_view kBearer = "bearer ";
   const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; };
-  if (key.empty() && authorization.size() > kBearer.size() &&
-      std::ranges::equal(authorization.substr(0, kBearer.size()), kBearer, {}, lower)) {
-    key = authorization.substr(kBearer.size());
-  }
-  const Digest given = DigestOf(key);
-  bool is_right = false;
-  for (const Digest& digest : digests_) {
-    is_right |= CRYPTO_memcmp(given.data(), digest.data(), digest.size()) == 0;
-  }
-  return is_right && !key.empty();
+  return std::ranges::equal(authorization.substr(0, kBearer.size()), kBearer, {}, lower) &&
+         IsKey(authorization.substr(kBearer.size()));
 }
 
 HttpRefusal HttpGate::AnswerPreflight(const HttpRequest& head) const {
@@ -89,7 +93,10 @@ HttpRefusal HttpGate::AnswerPreflight(const HttpRequest& head) const {
 }
 
 std::optional<HttpRefusal> HttpGate::Check(const HttpRequest& head) const {
-  if (!IsHostAllowed(head.Header("host"))) {
+  const bool has_host =
+      std::ranges::any_of(head.headers, [](const auto& header) { return header.first == "host"; });
+  // Without one comes HTTP/1.0 alone, which no browser speaks.
+  if (has_host && !IsHostAllowed(head.Header("host"))) {
     return options_.make_error(
         403, head.path,
         fmt::format("this server does not go by the name {} (--allowed-host)",

@@ -40,6 +40,7 @@ class HttpGate {
 
   bool IsHostAllowed(std::string_view host) const;
   bool IsOriginAllowed(std::string_view origin) const;
+  bool IsKey(std::string_view key) const;
   bool HasKey(const HttpRequest& head) const;
   HttpRefusal AnswerPreflight(const HttpRequest& head) const;
   static Digest DigestOf(std::string_view key);
@@ -48,7 +49,8 @@ class HttpGate {
   std::vector<Digest> digests_;
 };
 
-// The name in a Host header: without port, brackets and the dot at the end, in lower case.
+// The name in a Host header: without port, brackets and the dot at the end, in lower case. "" for
+// what is no name and port.
 std::string HostName(std::string_view host);
 
 }  // namespace hillstar

@@ -41,11 +41,15 @@ TEST(HttpGate, TakesTheServersOwnNamesOnly) {
                            "[::1]:8080", "[::1]", "192.168.1.7:8080", "box.example.org:1"}) {
     EXPECT_EQ(StatusOf(gate, Head({{"host", host}})), 200) << host;
   }
-  for (const char* host : {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example",
-                           "evil.example:8080", "1.2.3", "[evil.example]", ""}) {
+  for (const char* host :
+       {"evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:8080",
+        "1.2.3", "[evil.example]", "", ".", ":80", "[::1", "[::1]evil.example",
+        "[::1]:80evil.example", "::1", "localhost:80:evil.example", "localhost:evil.example",
+        "user@localhost", "localhost,evil.example"}) {
     EXPECT_EQ(StatusOf(gate, Head({{"host", host}})), 403) << host;
   }
   EXPECT_EQ(StatusOf(Gate({}, {"*"}), Head({{"host", "evil.example"}})), 200);
+  EXPECT_EQ(StatusOf(gate, Head({})), 200);  // of HTTP/1.0
 }
 
 TEST(HttpGate, WantsAKey) {
@@ -62,6 +66,10 @@ TEST(HttpGate, WantsAKey) {
     EXPECT_EQ(StatusOf(gate, with("authorization", wrong)), 401) << wrong;
   }
   EXPECT_EQ(StatusOf(gate, with("x-api-key", "")), 401);
+  EXPECT_EQ(StatusOf(gate, Head({{"host", "localhost"},
+                                 {"x-api-key", "another's"},
+                                 {"authorization", "Bearer secret"}})),
+            200);
   EXPECT_EQ(StatusOf(gate, Head({{"host", "localhost"}}, "GET", "/health")), 200);
   EXPECT_EQ(StatusOf(Gate({}), Head({{"host", "localhost"}})), 200);
 }

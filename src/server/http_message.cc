@@ -50,6 +50,12 @@ bool IsIdPart(char c) {
          c == '_' || c == '-';
 }
 
+// Without regard to case; `start` is in lower case.
+bool StartsWith(std::string_view text, std::string_view start) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; };
+  return std::ranges::equal(text.substr(0, start.size()), start, {}, lower);
+}
+
 bool Has(const HttpHeaders& headers, std::string_view name) {
   return std::ranges::any_of(headers, [&](const auto& header) { return header.first == name; });
 }
@@ -73,7 +79,7 @@ std::string_view HttpRequest::Header(std::string_view name) const {
 std::optional<HttpTarget> ParseTarget(std::string_view target) {
   HttpTarget parsed;
   for (std::string_view scheme : {"http://", "https://"}) {
-    if (!target.starts_with(scheme)) continue;
+    if (!StartsWith(target, scheme)) continue;
     target.remove_prefix(scheme.size());
     const size_t end = std::min(target.find_first_of("/?"), target.size());
     parsed.host = target.substr(0, end);

@@ -1,21 +1,31 @@
 #include "server/http_reply.h"
 
+#include <fmt/format.h>
+
+#include "core/log.h"
+
 namespace hillstar {
 
 HttpStreamReply::HttpStreamReply(Request request, std::function<void()> wake)
     : request_(std::move(request)), wake_(std::move(wake)) {}
 
-void HttpStreamReply::Append(std::string bytes) {
+bool HttpStreamReply::Append(std::string bytes) {
+  if (!fault_.empty()) return false;  // the connection ends
   if (pending_.empty()) {
     pending_ = std::move(bytes);
   } else {
     pending_ += bytes;
   }
-  overflows_ |= pending_.size() + sending_ > request_.max_unsent_bytes && has_started_;
+  if (has_started_ && fault_.empty() && pending_.size() + sending_ > request_.max_unsent_bytes) {
+    fault_ = "reads its answer too slowly";
+    return true;  // the connection may be waiting for the socket, and never come
+  }
+  return MustWake();
 }
 
 void HttpStreamReply::Send(int status, HttpHeaders headers, std::string body) {
   std::function<void()> forgotten;
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     if (has_started_ || has_ended_ || is_gone_) return;
@@ -24,45 +34,50 @@ void HttpStreamReply::Send(int status, HttpHeaders headers, std::string body) {
                                  has_body ? BodyFraming::kLength : BodyFraming::kNone, body.size(),
                                  request_.keeps_alive);
     if (has_body && !request_.is_head) text += body;
-    Append(std::move(text));
+    status_ = status;
     has_ended_ = true;
+    wakes = Append(std::move(text));
     on_gone_.swap(forgotten);
   }
-  wake_();
+  if (wakes) wake_();
 }
 
 void HttpStreamReply::Start(int status, HttpHeaders headers, KeepAlive keep_alive) {
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     if (has_started_ || has_ended_ || is_gone_) return;
+    status_ = status;
     has_started_ = true;
     keep_alive_ = std::move(keep_alive);
     const BodyFraming framing = request_.is_old ? BodyFraming::kUntilClose : BodyFraming::kChunked;
-    Append(WriteHead(status, headers, request_.more_headers, request_.id, framing, 0,
-                     request_.keeps_alive && !request_.is_old));
+    wakes = Append(WriteHead(status, headers, request_.more_headers, request_.id, framing, 0,
+                             request_.keeps_alive && !request_.is_old));
   }
-  wake_();
+  if (wakes) wake_();
 }
 
 void HttpStreamReply::Write(std::string bytes) {
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     if (!has_started_ || has_ended_ || is_gone_ || bytes.empty() || request_.is_head) return;
-    Append(request_.is_old ? std::move(bytes) : WriteChunk(bytes));
+    wakes = Append(request_.is_old ? std::move(bytes) : WriteChunk(bytes));
   }
-  wake_();
+  if (wakes) wake_();
 }
 
 void HttpStreamReply::End() {
   std::function<void()> forgotten;
+  bool wakes = false;
   {
     const std::lock_guard lock(mutex_);
     if (!has_started_ || has_ended_ || is_gone_) return;
-    if (!request_.is_old && !request_.is_head) Append("0\r\n\r\n");
     has_ended_ = true;
+    wakes = !request_.is_old && !request_.is_head ? Append("0\r\n\r\n") : MustWake();
     on_gone_.swap(forgotten);
   }
-  wake_();
+  if (wakes) wake_();
 }
 
 bool HttpStreamReply::is_gone() const {
@@ -86,19 +101,25 @@ void HttpStreamReply::OnGone(std::function<void()> callback) {
   callback();
 }
 
-bool HttpStreamReply::overflows() const {
+std::string_view HttpStreamReply::fault() const {
   const std::lock_guard lock(mutex_);
-  return overflows_;
+  return fault_;
+}
+
+int HttpStreamReply::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
 }
 
 HttpStreamReply::Pending HttpStreamReply::Take() {
   const std::lock_guard lock(mutex_);
+  is_woken_ = false;
   Pending pending;
   pending.bytes.swap(pending_);
   sending_ += pending.bytes.size();
   pending.has_ended = has_ended_;
   pending.keeps_alive = request_.keeps_alive && !(request_.is_old && has_started_);
-  if (has_started_ && !has_ended_) pending.keep_alive = keep_alive_;
+  if (has_started_ && !has_ended_) pending.keep_alive_interval = keep_alive_.interval;
   return pending;
 }
 
@@ -125,7 +146,23 @@ void HttpStreamReply::Leave() {
     on_gone_.swap(callback);
     pending_.clear();
   }
-  if (callback) callback();
+  if (!callback) return;
+  try {
+    callback();
+  } catch (const std::exception& failure) {
+    LogError(fmt::format("request={} failed as its client went: {}", request_.id, failure.what()));
+  }
+}
+
+bool HttpStreamReply::IsAbandoned() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (has_ended_ || is_gone_) return false;
+    if (!has_started_) return true;
+    fault_ = "has an answer that was given up halfway";
+  }
+  wake_();
+  return false;
 }
 
 }  // namespace hillstar

@@ -4,6 +4,8 @@
 #include <functional>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "server/http_message.h"
 #include "server/http_server.h"
@@ -20,7 +22,8 @@ class HttpStreamReply : public HttpReply {
     bool keeps_alive = true;
     size_t max_unsent_bytes = 0;
   };
-  // `wake` tells the connection that there is something to send; called without a lock.
+  // `wake` tells the connection that there is something to send, or that it has to end; called
+  // without a lock, and not again before the connection has taken what there is.
   HttpStreamReply(Request request, std::function<void()> wake);
 
   void Send(int status, HttpHeaders headers, std::string body) override;
@@ -36,19 +39,24 @@ class HttpStreamReply : public HttpReply {
     std::string bytes;
     bool has_ended = false;   // nothing comes behind these bytes
     bool keeps_alive = true;  // the connection, after the end
-    KeepAlive keep_alive;
+    std::chrono::milliseconds keep_alive_interval{0};
   };
   Pending Take();
-  // More waits to be sent than may: the client reads too slowly.
-  bool overflows() const;
+  // Why the connection has to end now; "" where it need not.
+  std::string_view fault() const;
+  int status() const;  // 0 while there is no answer
   void NoteSent(size_t num_bytes);
   // A stream's sign of life.
   void WriteKeepAlive();
   // The client is gone, or the connection ends for another reason.
   void Leave();
+  // Nobody will write any more. True where that is too early: no answer was begun, and one is due.
+  bool IsAbandoned();
 
  private:
-  void Append(std::string bytes);
+  // With the lock. True where the connection has to be woken.
+  bool Append(std::string bytes);
+  bool MustWake() { return !std::exchange(is_woken_, true); }
 
   const Request request_;
   const std::function<void()> wake_;
@@ -56,7 +64,10 @@ class HttpStreamReply : public HttpReply {
   std::string pending_;
   size_t sending_ = 0;  // taken and not yet sent
   KeepAlive keep_alive_;
-  bool has_started_ = false, has_ended_ = false, is_gone_ = false, overflows_ = false;
+  int status_ = 0;
+  bool has_started_ = false, has_ended_ = false, is_gone_ = false;
+  bool is_woken_ = false;  // the connection will come and take what there is
+  std::string_view fault_;
   std::function<void()> on_gone_;
 };
 

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -21,13 +21,32 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+namespace {
+
+std::string TextOf(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "no reason is given";
+  }
+}
+
+// A machine without IPv6 may still have names for its addresses.
+bool IsOfNoInterface(const error_code& error) {
+  return error == asio::error::address_family_not_supported ||
+         error == boost::system::errc::address_not_available;
+}
+
+}  // namespace
+
 // Runs on a strand of its own but for what is atomic.
 class HttpServer::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(HttpServerOptions options, HttpHandler handler)
       : shared_(std::make_shared<HttpShared>()),
-        strand_(asio::make_strand(context_)),
-        acceptor_(strand_),
+        strand_(asio::make_strand(shared_->context)),
         pause_(strand_),
         grace_(strand_) {
     shared_->options = std::move(options);
@@ -39,94 +58,112 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   const HttpShared& shared() const { return *shared_; }
 
   void Run(int num_threads) {
-    asio::co_spawn(strand_, Accept(), asio::detached);
+    for (Acceptor& acceptor : acceptors_) {
+      asio::co_spawn(strand_, Accept(acceptor), asio::detached);
+    }
     std::vector<std::thread> threads;
-    for (int i = 1; i < num_threads; ++i) threads.emplace_back([this] { context_.run(); });
-    context_.run();
+    for (int i = 1; i < num_threads; ++i) threads.emplace_back([this] { Work(); });
+    Work();
     for (std::thread& thread : threads) thread.join();
   }
 
   void Stop(std::chrono::milliseconds grace) {
-    asio::post(strand_, [self = shared_from_this(), grace] { self->StopHere(grace); });
+    asio::post(strand_, [weak = weak_from_this(), grace] {
+      if (const auto self = weak.lock()) self->StopHere(grace);
+    });
   }
 
  private:
   using ConnectionPtr = std::shared_ptr<HttpConnection>;
+  using Acceptor = asio::basic_socket_acceptor<tcp, HttpConnection::Strand>;
 
+  // A fault of one connection that nobody has caught leaves the others alone.
+  void Work() {
+    for (bool has_ended = false; !has_ended;) {
+      try {
+        shared_->context.run();
+        has_ended = true;
+      } catch (...) {
+        LogError("a fault between connections: " + TextOf(std::current_exception()));
+      }
+    }
+  }
+
+  // A name may have addresses of both kinds, of which clients take either.
   void Listen() {
     const HttpServerOptions& o = shared_->options;
     error_code error;
-    tcp::resolver resolver(context_);
+    tcp::resolver resolver(shared_->context);
     const auto found =
         resolver.resolve(o.host, std::to_string(o.port), tcp::resolver::passive, error);
     if (error || found.empty()) {
       throw Error(ErrorCode::kUsage, fmt::format("--host {} is no address of this machine: {}",
                                                  o.host, error.message()));
     }
-    const tcp::endpoint wanted = found.begin()->endpoint();
-    const auto check = [&](const error_code& e) {
-      if (!e) return;
+    const auto check = [&](bool is_right) {
+      if (is_right) return;
       throw Error(ErrorCode::kIo, fmt::format("cannot listen on {} port {}: {} (--host, --port)",
-                                              o.host, o.port, e.message()));
+                                              o.host, o.port, error.message()));
     };
-    check(acceptor_.open(wanted.protocol(), error));
-    check(acceptor_.set_option(tcp::acceptor::reuse_address(true), error));
-    check(acceptor_.bind(wanted, error));
-    check(acceptor_.listen(asio::socket_base::max_listen_connections, error));
-    endpoint_ = acceptor_.local_endpoint();
+    std::set<asio::ip::address> addresses;  // IPv4 first
+    for (const auto& entry : found) addresses.insert(entry.endpoint().address());
+    for (const asio::ip::address& address : addresses) {
+      error = ListenAt({address, acceptors_.empty() ? o.port : endpoint_.port()});
+      check(!error || IsOfNoInterface(error));
+    }
+    check(!acceptors_.empty());
   }
 
-  asio::awaitable<void> Accept() {
+  error_code ListenAt(const tcp::endpoint& wanted) {
+    Acceptor acceptor(strand_);
+    error_code error;
+    if (acceptor.open(wanted.protocol(), error)) return error;
+    if (acceptor.set_option(tcp::acceptor::reuse_address(true), error)) return error;
+    if (acceptor.bind(wanted, error)) return error;
+    if (acceptor.listen(asio::socket_base::max_listen_connections, error)) return error;
+    if (acceptors_.empty()) endpoint_ = acceptor.local_endpoint();
+    acceptors_.push_back(std::move(acceptor));
+    return {};
+  }
+
+  asio::awaitable<void> Accept(Acceptor& acceptor) {
     const auto self = shared_from_this();
-    while (acceptor_.is_open()) {
+    bool has_warned = false;
+    while (acceptor.is_open()) {
       error_code error;
-      HttpConnection::Socket socket(asio::make_strand(context_));
-      co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
-      if (!acceptor_.is_open()) break;
+      HttpConnection::Socket socket(asio::make_strand(shared_->context));
+      co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+      if (!acceptor.is_open()) break;
       if (error) {  // no more descriptors, most likely
-        LogWarn(fmt::format("a connection could not be accepted: {}", error.message()));
+        if (!std::exchange(has_warned, true)) {
+          LogWarn(fmt::format("connections cannot be accepted: {}", error.message()));
+        }
         pause_.expires_after(std::chrono::milliseconds(100));
         co_await pause_.async_wait(asio::redirect_error(asio::use_awaitable, error));
         continue;
       }
+      has_warned = false;
       Begin(std::move(socket));
     }
   }
 
   void Begin(HttpConnection::Socket socket) {
-    const HttpServerOptions& o = shared_->options;
+    constexpr uint64_t kMaxTurnedAway = 64;  // at once; more are not even told
+    const uint64_t most = shared_->options.limits.connections;
     ++shared_->accepted;
-    if (shared_->connections >= o.limits.connections) {
-      ++shared_->refused;
-      const std::string sentence = "there are too many connections (--max-connections)";
-      HttpRefusal refusal{503, {}, sentence};
-      if (o.make_error) refusal = o.make_error(503, "", sentence);
-      refusal.headers.push_back({"Retry-After", "1"});
-      const std::string text = WriteHead(503, refusal.headers, {}, "", BodyFraming::kLength,
-                                         refusal.body.size(), false) +
-                               refusal.body;
-      error_code error;
-      socket.non_blocking(true, error);
-      socket.write_some(asio::buffer(text), error);
-      socket.close(error);
-      return;
-    }
+    const bool has_room = shared_->connections < most;
+    if (!has_room) ++shared_->refused;
+    if (shared_->connections >= most + kMaxTurnedAway) return;
     const auto connection = std::make_shared<HttpConnection>(std::move(socket), shared_);
     connections_.insert(connection);
-    asio::co_spawn(connection->strand(), connection->Serve(),
-                   [self = shared_from_this(), connection](std::exception_ptr failure) {
-                     if (failure) self->NoteFailure(failure, *connection);
+    asio::co_spawn(connection->strand(), has_room ? connection->Serve() : connection->TurnAway(),
+                   [self = shared_from_this(), connection](const std::exception_ptr& failure) {
+                     if (failure) {
+                       LogError("a connection ended unexpectedly: " + TextOf(failure));
+                       connection->Close();
+                     }
                      asio::post(self->strand_, [self, connection] { self->Forget(connection); });
                    });
-  }
-
-  void NoteFailure(const std::exception_ptr& failure, HttpConnection& connection) {
-    try {
-      std::rethrow_exception(failure);
-    } catch (const std::exception& error) {
-      LogError(fmt::format("a connection ended unexpectedly: {}", error.what()));
-    }
-    connection.Close();
   }
 
   void Forget(const ConnectionPtr& connection) {
@@ -137,7 +174,7 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
   void StopHere(std::chrono::milliseconds grace) {
     shared_->is_stopping = true;
     error_code error;
-    acceptor_.close(error);
+    for (Acceptor& acceptor : acceptors_) acceptor.close(error);
     pause_.cancel();
     for (const ConnectionPtr& connection : connections_) {
       asio::post(connection->strand(), [connection] { connection->EndWhenIdle(); });
@@ -152,14 +189,13 @@ class HttpServer::Core : public std::enable_shared_from_this<Core> {
     });
   }
 
-  asio::io_context context_;
   const std::shared_ptr<HttpShared> shared_;
   HttpConnection::Strand strand_;
-  asio::basic_socket_acceptor<tcp, HttpConnection::Strand> acceptor_;
   asio::basic_waitable_timer<std::chrono::steady_clock,
                              asio::wait_traits<std::chrono::steady_clock>, HttpConnection::Strand>
       pause_, grace_;
-  tcp::endpoint endpoint_;
+  std::vector<Acceptor> acceptors_;
+  tcp::endpoint endpoint_;  // of the first
   std::set<ConnectionPtr> connections_;
 };
 
@@ -177,7 +213,9 @@ void HttpServer::Stop(std::chrono::milliseconds grace) { core_->Stop(grace); }
 
 HttpCounts HttpServer::counts() const {
   const HttpShared& s = core_->shared();
-  return {s.connections, s.accepted, s.refused, s.requests, s.bytes_in, s.bytes_out};
+  HttpCounts counts{s.connections, s.accepted, s.refused, s.requests, s.bytes_in, s.bytes_out, {}};
+  std::ranges::copy(s.answers, counts.answers.begin());
+  return counts;
 }
 
 }  // namespace hillstar

@@ -3,9 +3,10 @@
 // what they need alive.
 //
 // A client counts as gone when its connection ends, also where it has only closed its sending half:
-// no client that waits for an answer does that.
+// no client that waits for an answer does that. What it sends ahead is read later, up to a bound.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -39,7 +40,8 @@ struct KeepAlive {
   std::string text;
 };
 
-// Calls after the client has gone, or after the end, do nothing.
+// Calls after the client has gone, or after the end, do nothing. A reply that all have let go of
+// without an answer becomes a 500; one that was let go of halfway, an end of the connection.
 class HttpReply {
  public:
   virtual ~HttpReply() = default;
@@ -66,6 +68,7 @@ struct HttpRefusal {
 
 struct HttpLimits {
   size_t header_bytes = 16384;
+  size_t headers = 256;
   size_t target_bytes = 8192;
   size_t body_bytes = size_t{32} << 20;
   size_t unsent_bytes = size_t{32} << 20;  // of a client that reads too slowly
@@ -94,11 +97,14 @@ struct HttpCounts {
   uint64_t connections = 0;  // open now
   uint64_t accepted = 0, refused = 0, requests = 0;
   uint64_t bytes_in = 0, bytes_out = 0;
+  // That have ended, refusals too, by the status's first digit; [0]: the client went before one.
+  std::array<uint64_t, 6> answers{};
 };
 
 class HttpServer {
  public:
-  // Listens. Errors: kIo naming address and reason; kUsage for a host that is none.
+  // Listens, at all addresses of a name. Errors: kIo naming address and reason; kUsage for a host
+  // that is none.
   HttpServer(HttpServerOptions options, HttpHandler handler);
   // REQUIRES that Run has returned or was never called.
   ~HttpServer();
@@ -106,8 +112,8 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
-  std::string address() const;  // "127.0.0.1:8080", "[::1]:8080"
-  // Serves until Stop.
+  std::string address() const;  // "127.0.0.1:8080", "[::1]:8080"; the first of several
+  // Serves until Stop. Once.
   void Run(int num_threads);
   // Any thread. Takes no more connections; running answers may end within the grace.
   void Stop(std::chrono::milliseconds grace);
