@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <random>
 #include <thread>
@@ -74,6 +75,14 @@ HttpServer& TheServer() {
   return *server;
 }
 
+// libFuzzer's alarm interrupts whatever waits.
+template <typename Call>
+auto WithoutInterrupts(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 class Client {
  public:
   Client() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -85,7 +94,9 @@ class Client {
     CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&own), sizeof(own)) == 0);
     address.sin_port = htons(TheServer().port());
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CHECK(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    // Goes on while it is interrupted.
+    CHECK(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 ||
+          (errno == EINTR && Polls(POLLOUT)));
     const int on = 1;
     setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     const linger hard{1, 0};  // thousands a second must not wait for their end
@@ -96,18 +107,17 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   bool Send(std::string_view bytes) {
-    return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size());
+    return WithoutInterrupts([&] { return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }) ==
+           ssize_t(bytes.size());
   }
   void CloseSendingHalf() { shutdown(fd_, SHUT_WR); }
   // Until `end`, or the server's end of the connection where `end` is empty.
   std::string Read(std::string_view end) {
-    constexpr int kPatienceMs = 10'000;
     std::string got;
     while (end.empty() || !got.ends_with(end)) {
-      pollfd waiting{fd_, POLLIN, 0};
-      CHECK(poll(&waiting, 1, kPatienceMs) == 1);
+      CHECK(Polls(POLLIN));
       char bytes[8192];
-      const ssize_t n = recv(fd_, bytes, sizeof(bytes), 0);
+      const ssize_t n = WithoutInterrupts([&] { return recv(fd_, bytes, sizeof(bytes), 0); });
       if (n <= 0) break;
       got.append(bytes, size_t(n));
     }
@@ -115,6 +125,12 @@ class Client {
   }
 
  private:
+  bool Polls(int16_t event) const {
+    constexpr int kPatienceMs = 10'000;
+    pollfd waiting{fd_, event, 0};
+    return WithoutInterrupts([&] { return poll(&waiting, 1, kPatienceMs); }) == 1;
+  }
+
   const int fd_;
 };
 

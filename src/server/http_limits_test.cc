@@ -114,13 +114,13 @@ TEST_F(HttpServerTest, ClientsReadWhyThoughTheyAreStillSending) {
 
 TEST_F(HttpServerTest, ASteadyBodyMayTakeItsTime) {
   HttpLimits limits;
-  limits.body_time = milliseconds(100);
+  limits.body_time = milliseconds(500);
   limits.body_bytes_per_second = 2000;
   Start(limits);
   Client client(server_->port());
-  client.Send(Post("/", "Content-Length: 2000\r\n"));
+  client.Send(Post("/", "Content-Length: 5000\r\n"));
   const auto began = Clock::now();
-  for (int i = 0; i < 20; ++i) {  // 5000 bytes in a second
+  for (int i = 0; i < 50; ++i) {  // 5000 bytes in a second
     client.Send(std::string(100, 'x'));
     std::this_thread::sleep_until(began + (i + 1) * milliseconds(20));
   }
