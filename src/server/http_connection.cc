@@ -200,12 +200,15 @@ asio::awaitable<bool> HttpConnection::TakeHead(Parser& parser, HttpRequest* requ
   parser.header_limit(uint32_t(limits.header_bytes));
   parser.body_limit(boost::none);  // who may ask is looked at first
   error_code error;
-  shared_->bytes_in += co_await http::async_read_header(
-      socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  // Read by read: where bytes are always there no read is ever waiting, to be cut off in time.
+  while (!error && !has_timed_out_ && !parser.is_header_done()) {
+    shared_->bytes_in += co_await http::async_read_some(
+        socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+  }
   request->peer = peer_;
   request->received = Clock::now();
   std::optional<HttpFault> fault;
-  if (!error) {
+  if (!error && parser.is_header_done()) {
     fault = ReadHead(parser.get(), limits, request);
   } else {
     fault = has_timed_out_ ? TooSlow() : FaultOf(error, limits);
@@ -242,7 +245,7 @@ asio::awaitable<bool> HttpConnection::TakeBody(Parser& parser, HttpRequest* requ
         socket_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
     num_bytes += taken;
     shared_->bytes_in += taken;
-    if (!error) continue;
+    if (!error && !has_timed_out_) continue;
     const std::optional<HttpFault> fault = has_timed_out_ ? TooSlow() : FaultOf(error, limits);
     if (!fault) Close();
     if (!is_closed_) co_await Refuse(*fault, *request);
