@@ -164,16 +164,6 @@ int64_t ReadTopLogprobs(JsonFields& fields) {
   return wanted ? top.value_or(0) : -1;
 }
 
-void ReadStreaming(JsonFields& fields, ChatCompletionRequest* request) {
-  request->streams = fields.Flag("stream").value_or(false);
-  auto options = fields.Object("stream_options");
-  if (!options) return;
-  if (!request->streams) fields.Fail("stream_options", "needs \"stream\": true");
-  request->includes_usage = options->Flag("include_usage").value_or(false);
-  options->Ignore({"include_obfuscation"});
-  options->RefuseOthers();
-}
-
 void RefuseWhatIsMissing(JsonFields& fields) {
   fields.IgnoreTexts({"model", "user", "service_tier", "safety_identifier", "prompt_cache_key",
                       "prompt_cache_retention"});
@@ -234,7 +224,7 @@ ChatCompletionRequest ReadChatCompletion(const OrderedJson& body, const Engine& 
   ReadTools(fields, &offered);
   offered.choice = ReadToolChoice(fields);
   offered.may_be_parallel = fields.Flag("parallel_tool_calls").value_or(true);
-  ReadStreaming(fields, &request);
+  ReadStreaming(fields, &request.streams, &request.includes_usage);
   RefuseWhatIsMissing(fields);
   if (answer.grammar && !offered.tools.empty() && offered.choice.kind != ToolChoice::Kind::kNone) {
     fields.Fail("tools",

@@ -113,13 +113,7 @@ CompletionRequest ReadCompletion(const OrderedJson& body, const Engine& engine,
     answer.grammar =
         MakeGrammar("grammar", [&] { return GrammarOfGbnf(*grammar, engine.tokenizer()); });
   }
-  request.streams = fields.Flag("stream").value_or(false);
-  if (auto options = fields.Object("stream_options")) {
-    if (!request.streams) fields.Fail("stream_options", "needs \"stream\": true");
-    request.includes_usage = options->Flag("include_usage").value_or(false);
-    options->Ignore({"include_obfuscation"});
-    options->RefuseOthers();
-  }
+  ReadStreaming(fields, &request.streams, &request.includes_usage);
   fields.IgnoreTexts({"model", "user"});
   fields.Integer("best_of", 1, 1);
   fields.Refuse("suffix", "this model fills no gaps");

@@ -41,6 +41,16 @@ std::vector<std::string> ReadStops(JsonFields& fields, std::string_view name) {
   return {text};
 }
 
+void ReadStreaming(JsonFields& fields, bool* streams, bool* includes_usage) {
+  *streams = fields.Flag("stream").value_or(false);
+  auto options = fields.Object("stream_options");
+  if (!options) return;
+  if (!*streams) fields.Fail("stream_options", "needs \"stream\": true");
+  *includes_usage = options->Flag("include_usage").value_or(false);
+  options->Ignore({"include_obfuscation"});
+  options->RefuseOthers();
+}
+
 std::vector<LogitBias> ReadBiases(JsonFields& fields, const Engine& engine) {
   std::vector<LogitBias> biases;
   const OrderedJson* given = fields.Find("logit_bias");

@@ -21,6 +21,8 @@ inline constexpr int64_t kMaxAnswers = 128, kMaxTopLogprobs = 20;
 void ReadSampling(JsonFields& fields, const AnswerDefaults& defaults, SamplingParams* sampling);
 // "stop": a text or an array of texts.
 std::vector<std::string> ReadStops(JsonFields& fields, std::string_view name);
+// "stream" and OpenAI's "stream_options", which need it.
+void ReadStreaming(JsonFields& fields, bool* streams, bool* includes_usage);
 // "logit_bias": an object of token ids and numbers from -100 to 100.
 std::vector<LogitBias> ReadBiases(JsonFields& fields, const Engine& engine);
 
